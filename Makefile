@@ -1,0 +1,33 @@
+# Two commands for everyone: `make demo` and `make test`.  They need Python 3.11+, make and git.
+PYTHON ?= python3
+BIN := .venv/bin
+SECONDS ?= 10
+PART ?= logs
+
+.PHONY: demo test check bench docs clean
+
+demo: .venv/ready
+	$(BIN)/holdfast demo $(DEMO_ARGS)
+
+test: .venv/ready
+	$(BIN)/pytest $(TEST_ARGS)
+
+check: .venv/ready
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: .venv/ready
+	$(BIN)/python -m benchmarks $(PART)
+
+docs: .venv/ready
+	$(BIN)/python docs/build.py
+
+.venv/ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,bench,spark]'
+	touch $@
+
+clean:
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,58 @@
+"""Every error holdfast raises: one class for each thing a caller can do about it.
+
+    HoldfastError
+      CorruptError      durable bytes are not what their format says  -> verify, then repair or restore
+      UnsupportedError  well-formed, but not a version we read        -> use the right reader
+      LockedError       another process owns the store                -> stop it, or open read-only
+      FencedError       another writer has taken over                 -> close; never retry
+      PoisonedError     an earlier write or sync failed               -> close and reopen
+      DiskFullError     no space left for this write                  -> free space, then reopen
+      OutOfRangeError   no such index in this log                     -> ask first_index, last_index
+      MissingError      the machine lacks a part                      -> install what it names
+
+Wrong arguments are ValueError.  What else the operating system refuses stays OSError.
+"""
+
+
+
+class HoldfastError(Exception):
+    """Base of all of the above."""
+
+
+class CorruptError(HoldfastError):
+    """Durable bytes are not what their format says they are."""
+
+    def __init__(self, where: str, offset: int, why: str) -> None:
+        super().__init__(f"{where} at byte {offset}: {why}")
+        self.where, self.offset, self.why = where, offset, why
+
+    def __reduce__(self) -> tuple[type, tuple[str, int, str]]:
+        return type(self), (self.where, self.offset, self.why)  # it crosses processes in Spark
+
+
+class UnsupportedError(HoldfastError):
+    """The bytes are sound, but of a version or kind that this release does not read."""
+
+
+class LockedError(HoldfastError):
+    """Another process owns the directory."""
+
+
+class FencedError(HoldfastError):
+    """Another writer has taken over."""
+
+
+class PoisonedError(HoldfastError):
+    """An earlier write or sync failed, so what the disk holds is unknown until it is reopened."""
+
+
+class DiskFullError(HoldfastError, OSError):
+    """The disk, or the quota, is full.  What was acknowledged before is untouched."""
+
+
+class OutOfRangeError(HoldfastError, IndexError):
+    """The log has no entry of that index."""
+
+
+class MissingError(HoldfastError):
+    """Something the machine must have is not there: Java, an extra, a server."""
