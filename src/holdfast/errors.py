@@ -1,7 +1,7 @@
 """Every error holdfast raises: one class for each thing a caller can do about it.
 
     HoldfastError
-      CorruptError      durable bytes are not what their format says  -> verify, then repair or restore
+      CorruptError      durable bytes are not what their format says  -> verify, then repair
       UnsupportedError  well-formed, but not a version we read        -> use the right reader
       LockedError       another process owns the store                -> stop it, or open read-only
       FencedError       another writer has taken over                 -> close; never retry
@@ -12,7 +12,6 @@
 
 Wrong arguments are ValueError.  What else the operating system refuses stays OSError.
 """
-
 
 
 class HoldfastError(Exception):

@@ -1,0 +1,341 @@
+"""The first door to the world: one directory on a disk, and what it promises.
+
+This is the only module that syncs, locks or renames.  Every log and store relies on:
+
+1. `File.write_at` promises nothing until it was called with `sync=True` or `File.sync` returned;
+   then those bytes survive a power cut.
+2. `Disk.create` makes a file that is whole and durable, name included, or no file at all.
+3. `Disk.rename` and `Disk.remove` are durable when they return.
+4. After a failed write, resize or sync a File refuses everything: the kernel may have dropped
+   the dirty pages and forgotten the error, so a retry could report a lie as success.
+5. Files are 0600 and directories 0700, whatever the umask.
+
+`OsDisk` reaches the operating system through `Posix`, so that holdfast.testing can put a
+simulated kernel under these very lines.
+"""
+
+import contextlib
+import errno
+import fcntl
+import mmap
+import os
+from typing import Protocol
+
+from holdfast.errors import DiskFullError, LockedError, PoisonedError
+
+Buffer = bytes | bytearray | memoryview
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_TEMPORARY = ".tmp"
+_LOCK = "LOCK"
+
+
+class File(Protocol):
+    """A file open for positional reads and writes."""
+
+    def read_at(self, offset: int, size: int) -> bytes:
+        """Read `size` bytes, or fewer where the file ends."""
+        ...
+
+    def map(self) -> memoryview:
+        """The whole file as it is now, without a copy.  Only for files that never shrink."""
+        ...
+
+    def write_at(self, offset: int, data: Buffer, *, sync: bool = False) -> None:
+        """Write all of `data`, growing the file if need be; with `sync`, durably."""
+        ...
+
+    def resize(self, size: int) -> None:
+        """Cut the file, or reserve space for it: growth is real blocks that read as zeros."""
+        ...
+
+    def sync(self) -> None:
+        """Make all that was written durable, the file's size included."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class Disk(Protocol):
+    """One directory tree.  Names are relative, with `/` between parts."""
+
+    def list(self, directory: str = "") -> dict[str, int]:
+        """Names and sizes of the files in one directory, sorted; nothing half made."""
+        ...
+
+    def create(self, name: str, data: Buffer, *, replace: bool = False) -> None:
+        """Make a whole, durable file, and its directories.  FileExistsError unless `replace`."""
+        ...
+
+    def open(self, name: str, *, writable: bool = False) -> File: ...
+
+    def rename(self, name: str, new: str) -> None:
+        """Durably rename; FileExistsError if `new` is there."""
+        ...
+
+    def remove(self, name: str) -> None:
+        """Durably remove."""
+        ...
+
+    def lock(self) -> "Lock":
+        """Become the owner, sweep up what a dead owner left half made, or raise LockedError."""
+        ...
+
+
+class Lock(Protocol):
+    def release(self) -> None: ...
+
+
+class Posix:
+    """The system calls that OsDisk makes."""
+
+    pread = staticmethod(os.pread)
+    fdatasync = staticmethod(os.fdatasync)
+    close = staticmethod(os.close)
+    unlink = staticmethod(os.unlink)
+    rename = staticmethod(os.rename)
+    read_pid = staticmethod(os.getpid)
+
+    @staticmethod
+    def open(path: str, flags: int) -> int:
+        fd = os.open(path, flags | os.O_CLOEXEC, 0o600)
+        if flags & os.O_CREAT:
+            os.fchmod(fd, 0o600)
+        return fd
+
+    @staticmethod
+    def mkdir(path: str) -> None:
+        os.mkdir(path, 0o700)
+        os.chmod(path, 0o700)
+
+    @staticmethod
+    def exists(path: str) -> bool:
+        return os.path.lexists(path)
+
+    @staticmethod
+    def sizes(path: str) -> dict[str, int]:
+        found = {}
+        with os.scandir(path) as entries:
+            for entry in entries:
+                with contextlib.suppress(FileNotFoundError):  # removed by the owner meanwhile
+                    if entry.is_file(follow_symlinks=False):
+                        found[entry.name] = entry.stat(follow_symlinks=False).st_size
+        return found
+
+    @staticmethod
+    def pwrite(fd: int, data: memoryview, offset: int, *, sync: bool) -> int:
+        """One call and one hand-over of the interpreter for the write and its sync."""
+        return os.pwritev(fd, [data], offset, os.RWF_DSYNC if sync else 0)
+
+    @staticmethod
+    def resize(fd: int, size: int) -> None:
+        grown_from = os.fstat(fd).st_size
+        if size > grown_from:
+            os.posix_fallocate(fd, grown_from, size - grown_from)
+        else:
+            os.ftruncate(fd, size)
+
+    @staticmethod
+    def map(fd: int) -> memoryview:
+        if os.fstat(fd).st_size == 0:
+            return memoryview(b"")
+        return memoryview(mmap.mmap(fd, 0, prot=mmap.PROT_READ))
+
+    @staticmethod
+    def sync_directory(path: str) -> None:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    @staticmethod
+    def try_lock(fd: int) -> bool:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+
+class OsFile:
+    """See File.  One thread writes at a time; any number may read."""
+
+    def __init__(self, posix: Posix, path: str, fd: int) -> None:
+        self._posix, self._path, self._fd = posix, path, fd
+        self._poison: str | None = None
+
+    def read_at(self, offset: int, size: int) -> bytes:
+        self._refuse_if_poisoned()
+        data = self._posix.pread(self._fd, size, offset)
+        if len(data) == size or not data:
+            return data
+        parts = [data]  # a read over 2 GiB comes back short before the end
+        got = len(data)
+        while got < size and (data := self._posix.pread(self._fd, size - got, offset + got)):
+            parts.append(data)
+            got += len(data)
+        return b"".join(parts)
+
+    def map(self) -> memoryview:
+        self._refuse_if_poisoned()
+        return self._posix.map(self._fd)
+
+    def write_at(self, offset: int, data: Buffer, *, sync: bool = False) -> None:
+        self._refuse_if_poisoned()
+        view = memoryview(data)
+        try:
+            while view:
+                written = self._posix.pwrite(self._fd, view, offset, sync=sync)
+                offset += written
+                view = view[written:]
+        except OSError as error:
+            raise self._poisoned_by(error) from error
+
+    def resize(self, size: int) -> None:
+        self._refuse_if_poisoned()
+        try:
+            self._posix.resize(self._fd, size)
+        except OSError as error:
+            raise self._poisoned_by(error) from error
+
+    def sync(self) -> None:
+        self._refuse_if_poisoned()
+        try:
+            self._posix.fdatasync(self._fd)
+        except OSError as error:
+            raise self._poisoned_by(error) from error
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            self._posix.close(self._fd)
+            self._fd = -1
+
+    __del__ = close  # a reader may be the last to let go of a file that was rotated away
+
+    def _refuse_if_poisoned(self) -> None:
+        if self._poison:
+            raise PoisonedError(f"{self._path}: {self._poison}; close and reopen the store")
+
+    def _poisoned_by(self, error: OSError) -> OSError:
+        self._poison = f"an earlier write or sync failed ({error.strerror})"
+        return _explained(error, self._path)
+
+
+class OsDisk:
+    """See Disk.  `path` and its missing parents are made, durably, by the first create or lock."""
+
+    def __init__(self, path: str | os.PathLike[str], *, posix: Posix | None = None) -> None:
+        self._path = os.path.abspath(os.fspath(path))
+        self._posix = posix or Posix()
+
+    def __repr__(self) -> str:
+        return f"OsDisk({self._path!r})"
+
+    def list(self, directory: str = "") -> dict[str, int]:
+        sizes = self._posix.sizes(self._at(directory) if directory else self._path)
+        return {n: sizes[n] for n in sorted(sizes) if not n.endswith(_TEMPORARY) and n != _LOCK}
+
+    def create(self, name: str, data: Buffer, *, replace: bool = False) -> None:
+        path = self._at(name)
+        if not replace and self._posix.exists(path):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
+        self._make_directory(os.path.dirname(path))
+        flags = os.O_CREAT | os.O_TRUNC | os.O_WRONLY | os.O_NOFOLLOW
+        file = OsFile(self._posix, path, self._open(path + _TEMPORARY, flags))
+        try:
+            file.write_at(0, data)
+            file.sync()
+        except OSError:
+            with contextlib.suppress(OSError):  # the first error is the one to tell
+                self._posix.unlink(path + _TEMPORARY)  # it may hold the last free space
+            raise
+        finally:
+            file.close()
+        self._posix.rename(path + _TEMPORARY, path)
+        self._posix.sync_directory(os.path.dirname(path))
+
+    def open(self, name: str, *, writable: bool = False) -> OsFile:
+        path = self._at(name)
+        flags = (os.O_RDWR if writable else os.O_RDONLY) | os.O_NOFOLLOW
+        return OsFile(self._posix, path, self._open(path, flags))
+
+    def rename(self, name: str, new: str) -> None:
+        source, target = self._at(name), self._at(new)
+        if self._posix.exists(target):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), target)
+        self._posix.rename(source, target)
+        for parent in {os.path.dirname(source), os.path.dirname(target)}:
+            self._posix.sync_directory(parent)
+
+    def remove(self, name: str) -> None:
+        path = self._at(name)
+        self._posix.unlink(path)
+        self._posix.sync_directory(os.path.dirname(path))
+
+    def lock(self) -> "OsLock":
+        self._make_directory(self._path)
+        path = self._at(_LOCK)
+        fd = self._open(path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW)
+        if not self._posix.try_lock(fd):
+            holder = self._posix.pread(fd, 20, 0).decode("ascii", "replace").strip()
+            self._posix.close(fd)
+            raise LockedError(
+                f"{self._path} is owned by process {holder or 'unknown'}; "
+                "stop it, or open the store read-only"
+            )
+        lock = OsLock(self._posix, fd)
+        try:
+            lock.sign()
+            for name in self._posix.sizes(self._path):
+                if name.endswith(_TEMPORARY):  # its create never returned, so nobody relies on it
+                    self._posix.unlink(os.path.join(self._path, name))
+            # What a killed owner renamed or removed without syncing is about to be relied on.
+            self._posix.sync_directory(self._path)
+        except BaseException:
+            lock.release()
+            raise
+        return lock
+
+    def _at(self, name: str) -> str:
+        if not name or name.startswith("/") or "\0" in name or ".." in name.split("/"):
+            raise ValueError(f"{name!r} is not a name inside {self._path}")
+        return os.path.join(self._path, name)
+
+    def _open(self, path: str, flags: int) -> int:
+        try:
+            return self._posix.open(path, flags)
+        except OSError as error:
+            raise _explained(error, path) from error
+
+    def _make_directory(self, path: str) -> None:
+        if self._posix.exists(path):
+            return
+        parent = os.path.dirname(path)
+        self._make_directory(parent)
+        with contextlib.suppress(FileExistsError):  # another process was faster
+            self._posix.mkdir(path)
+        self._posix.sync_directory(parent)
+
+
+class OsLock:
+    """Held until released, or until the process dies."""
+
+    def __init__(self, posix: Posix, fd: int) -> None:
+        self._posix, self._fd = posix, fd
+
+    def sign(self) -> None:
+        """Leave our pid for the error message of whoever comes second."""
+        pid = f"{self._posix.read_pid():<20}".encode()
+        self._posix.pwrite(self._fd, memoryview(pid), 0, sync=False)
+
+    def release(self) -> None:
+        if self._fd >= 0:
+            self._posix.close(self._fd)
+            self._fd = -1
+
+
+def _explained(error: OSError, path: str) -> OSError:
+    if error.errno not in _FULL:
+        return OSError(error.errno, error.strerror, path)
+    advice = "free some space and reopen; what was acknowledged is safe"
+    return DiskFullError(error.errno, f"{error.strerror}: {advice}", path)

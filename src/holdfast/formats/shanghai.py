@@ -1,0 +1,254 @@
+"""Shanghai WAL segments: bytes to values and back.  The page: docs/formats/shanghai.md
+
+segment := header entry*                                         integers are big-endian
+header  := "SHANGA" version:u16 id[16] created_ms:u64 first_lsn:u64 last_lsn:u64 reserved[16]
+entry   := length:u32 crc32:u32 payload[length]
+
+An entry is never empty: the CRC-32 of nothing is zero, so an empty entry would be eight zeros,
+and zeros are unwritten space.
+"""
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import chain
+from uuid import UUID
+
+import numpy as np
+import numpy.typing as npt
+from isal.isal_zlib import crc32
+
+from holdfast.errors import UnsupportedError
+from holdfast.formats.checksums import first_mismatch
+from holdfast.formats.flaw import Flaw
+
+MAGIC, VERSION = b"SHANGA", 1
+HEADER_SIZE, ENTRY_HEADER_SIZE = 64, 8
+LAST_LSN_OFFSET = 40
+PAYLOAD_SIZE_MAX = 2**30  # the field allows 4 GiB; an Arrow batch and a reader's memory do not
+ENTRY_SIZE_MAX = ENTRY_HEADER_SIZE + PAYLOAD_SIZE_MAX
+
+Bytes = bytes | bytearray | memoryview
+Bounds = npt.NDArray[np.int64]
+
+_HEADER = struct.Struct(">6sH16sQQQ16x")
+_ENTRY_HEADER = struct.Struct(">II")
+_SMALL = 32 * 1024  # below this a plain loop beats setting numpy up
+_LANE_SIZE = 128 * 1024
+_WINDOW_SIZE = 4096
+_LANE_TRIES_MAX = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    id: UUID
+    created_ms: int
+    first_lsn: int
+    last_lsn: int = 0  # zero while the segment still takes entries
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """Entry i is in bytes bounds[i]:bounds[i + 1]; after the last bound comes the end or a flaw."""
+
+    bounds: Bounds
+    flaw: Flaw | None
+
+
+def encode_header(header: Header) -> bytes:
+    return _HEADER.pack(
+        MAGIC, VERSION, header.id.bytes, header.created_ms, header.first_lsn, header.last_lsn
+    )
+
+
+def decode_header(data: Bytes) -> Header | Flaw:
+    """UnsupportedError for a version that is not ours: such a file may be perfectly sound."""
+    if len(data) < HEADER_SIZE:
+        return Flaw(0, f"header of {HEADER_SIZE} bytes cut to {len(data)}")
+    magic, version, uuid, created_ms, first_lsn, last_lsn = _HEADER.unpack_from(data)
+    if magic != MAGIC:
+        return Flaw(0, f"no segment header: magic is {magic!r}")
+    if version != VERSION:
+        raise UnsupportedError(
+            f"Shanghai segment of version {version}; this release reads version {VERSION}"
+        )
+    if first_lsn == 0:
+        return Flaw(32, "first LSN is 0, which means none")
+    return Header(UUID(bytes=uuid), created_ms, first_lsn, last_lsn)
+
+
+def encode_last_lsn(last_lsn: int) -> bytes:
+    """What sealing writes at LAST_LSN_OFFSET."""
+    return last_lsn.to_bytes(8, "big")
+
+
+def encode_entries(payloads: Sequence[Bytes]) -> tuple[bytes | bytearray, list[int]]:
+    """One buffer for a whole batch, and the size that each entry takes in it."""
+    lengths = list(map(len, payloads))
+    if not lengths or min(lengths) == 0:
+        raise ValueError("a Shanghai entry cannot be empty, nor can a batch of them")
+    if max(lengths) > PAYLOAD_SIZE_MAX:
+        raise ValueError(f"a payload of {max(lengths)} bytes; the most is {PAYLOAD_SIZE_MAX}")
+    sizes = [length + ENTRY_HEADER_SIZE for length in lengths]
+    if len(payloads) < 64:
+        headers = map(_ENTRY_HEADER.pack, lengths, map(crc32, payloads))
+        return b"".join(chain.from_iterable(zip(headers, payloads, strict=True))), sizes
+    # Join with holes between, then fill all the holes at once.
+    hole = bytes(ENTRY_HEADER_SIZE)
+    data = bytearray(hole) + hole.join(payloads)
+    filling = np.empty((len(payloads), 2), ">u4")
+    filling[:, 0] = lengths
+    filling[:, 1] = np.fromiter(map(crc32, payloads), np.uint32, len(payloads))
+    starts = np.zeros(len(payloads), np.int64)
+    np.cumsum(sizes[:-1], out=starts[1:])
+    holes = np.ndarray(len(data) - ENTRY_HEADER_SIZE + 1, "V8", data, strides=(1,))
+    holes[starts] = filling.view("V8").ravel()
+    return data, sizes
+
+
+def decode_entry(data: Bytes, offset: int = 0) -> bytes | Flaw:
+    start = offset + ENTRY_HEADER_SIZE
+    if start > len(data):
+        return Flaw(offset, f"entry header cut to {len(data) - offset} bytes")
+    length, crc = _ENTRY_HEADER.unpack_from(data, offset)
+    if length == 0:
+        return Flaw(offset, "unwritten space" if crc == 0 else "entry of no length")
+    if length > PAYLOAD_SIZE_MAX:
+        return Flaw(offset, f"payload of {length} bytes; the most is {PAYLOAD_SIZE_MAX}")
+    if start + length > len(data):
+        return Flaw(offset, f"payload of {length} bytes cut to {len(data) - start}")
+    payload = bytes(data[start : start + length])
+    return payload if crc32(payload) == crc else Flaw(offset, "checksum mismatch")
+
+
+def entry_size(data: Bytes) -> int:
+    """What the entry at the front of `data` says it takes, of which not all need be there."""
+    if len(data) < ENTRY_HEADER_SIZE:
+        return ENTRY_HEADER_SIZE
+    return ENTRY_HEADER_SIZE + int(_ENTRY_HEADER.unpack_from(data)[0])
+
+
+def scan(data: Bytes, start: int = HEADER_SIZE, *, verify: bool = True) -> Scan:
+    """Find all entries from byte `start` on, up to the end of `data` or the first flaw."""
+    if verify and len(data) - start < _SMALL:
+        return _scan_small(data, start)
+    bounds = _walk(memoryview(data), start)
+    bad = first_bad_checksum(memoryview(data), bounds) if verify else None
+    if bad is not None:
+        bounds = bounds[: bad + 1]
+    stop = int(bounds[-1])
+    if stop == len(data):
+        return Scan(bounds, None)
+    flaw = decode_entry(data, stop)
+    return Scan(bounds, flaw if isinstance(flaw, Flaw) else None)
+
+
+def payload_views(data: memoryview, bounds: Bounds) -> npt.NDArray[np.void]:
+    """Arrow's string-view structs over `data` for the entries between these bounds: no copy."""
+    starts = bounds[:-1] + ENTRY_HEADER_SIZE
+    lengths = bounds[1:] - starts
+    views = np.zeros(
+        len(lengths), [("length", "<i4"), ("prefix", "V4"), ("buffer", "<i4"), ("start", "<i4")]
+    )
+    views["length"] = lengths
+    views["start"] = starts
+    if not len(lengths):
+        return views
+    views["prefix"] = np.ndarray(len(data) - 3, "V4", data, strides=(1,))[
+        np.minimum(starts, len(data) - 4)
+    ]
+    for i in np.flatnonzero(lengths <= 12).tolist():  # Arrow wants the short ones in the struct
+        short = bytes(data[starts[i] : starts[i] + lengths[i]])
+        views[i] = np.frombuffer(struct.pack("<i12s", len(short), short), views.dtype)[0]
+    return views
+
+
+def _scan_small(data: Bytes, offset: int) -> Scan:
+    bounds, stop = [offset], len(data)
+    unpack, flaw = _ENTRY_HEADER.unpack_from, None
+    while offset < stop:
+        start = offset + ENTRY_HEADER_SIZE
+        length, crc = unpack(data, offset) if start <= stop else (0, 0)
+        if not 0 < length <= stop - start or crc32(data[start : start + length]) != crc:
+            decoded = decode_entry(data, offset)
+            flaw = decoded if isinstance(decoded, Flaw) else None
+            break
+        offset = start + length
+        bounds.append(offset)
+    return Scan(np.array(bounds, np.int64), flaw)
+
+
+def first_bad_checksum(data: memoryview, bounds: Bounds) -> int | None:
+    """Which entry between these bounds does not hold its checksum; None if all do."""
+    begins = bounds[:-1]
+    if not len(begins):
+        return None
+    stored = np.ndarray(len(data) - 7, ">u4", data, offset=4, strides=(1,))[begins]
+    starts = begins + ENTRY_HEADER_SIZE
+    return first_mismatch(data, starts, bounds[1:], stored.astype(np.uint32))
+
+
+def _walk(data: memoryview, start: int) -> Bounds:
+    """Follow the chain of lengths, in many places at once.
+
+    Only the start is known to be an entry, so each further lane begins at a guess.  A lane counts
+    only if the lane before it, which counts, ends exactly where it begins: a wrong guess, even one
+    planted in a payload, costs time and never changes the answer.
+    """
+    last_start = len(data) - ENTRY_HEADER_SIZE - 1  # of a whole entry: it has a payload
+    if start > last_start:
+        return np.array([start], np.int64)
+    guesses = (_guess(data, at) for at in range(start + _LANE_SIZE, last_start, _LANE_SIZE))
+    begins = np.unique(np.array([start, *(g for g in guesses if g is not None)], np.int64))
+    found, ends = _walk_lanes(data, begins, np.append(begins[1:], last_start + 1))
+    broken = np.flatnonzero(ends[:-1] != begins[1:])
+    stop = ends[broken[0]] if len(broken) else ends[-1]
+    found.sort()
+    known = np.append(found[: np.searchsorted(found, stop)], stop)
+    return _walk_on(data, known) if len(broken) else known
+
+
+def _walk_lanes(data: memoryview, at: Bounds, limits: Bounds) -> tuple[Bounds, Bounds]:
+    """All lanes step together until each is past its limit or at a flaw: entries seen, and ends."""
+    lengths = np.ndarray(len(data) - 7, ">u4", data, strides=(1,))
+    lanes, ends, seen = np.arange(len(at)), at.copy(), []
+    while len(at):
+        length = lengths[at]
+        after = at + length + ENTRY_HEADER_SIZE
+        more = after < limits
+        if more.all() and length.all():
+            seen.append(at)
+            at = after
+            continue
+        sound = (length > 0) & (after <= len(data))
+        seen.append(at[sound])
+        ends[lanes] = np.where(sound, after, at)
+        more &= sound
+        lanes, limits, at = lanes[more], limits[more], after[more]
+    return np.concatenate(seen), ends
+
+
+def _walk_on(data: memoryview, known: Bounds) -> Bounds:
+    """The same from a known place, one step at a time."""
+    offset, bounds = int(known[-1]), []
+    unpack = struct.Struct(">I").unpack_from
+    while offset + ENTRY_HEADER_SIZE < len(data):
+        (length,) = unpack(data, offset)
+        offset += ENTRY_HEADER_SIZE + length
+        if not length or offset > len(data):
+            break
+        bounds.append(offset)
+    return np.concatenate([known, np.array(bounds, np.int64)])
+
+
+def _guess(data: memoryview, start: int) -> int | None:
+    """The first place from `start` on that looks like an entry, checksum and all."""
+    window = min(_WINDOW_SIZE, len(data) - start - 7)
+    if window <= 0:
+        return None
+    lengths = np.ndarray(window, ">u4", data, offset=start, strides=(1,))
+    likely = np.flatnonzero((lengths > 0) & (lengths <= min(_LANE_SIZE, len(data) - start)))
+    for i in likely[:_LANE_TRIES_MAX].tolist():
+        if isinstance(decode_entry(data, start + i), bytes):
+            return int(start + i)
+    return None

@@ -1,0 +1,1 @@
+"""Three write-ahead logs behind one small protocol."""

@@ -1,0 +1,149 @@
+"""What every log can do, and the words in which all of them answer.
+
+A log is a row of entries with contiguous indexes.  One owner locks it, recovers it and appends;
+any number of guests read it, beside a live owner too, and change nothing.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, TypeAlias
+
+from holdfast.errors import OutOfRangeError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Payloads: TypeAlias = "Sequence[bytes] | pa.Array | pa.ChunkedArray"
+Bytes: TypeAlias = bytes | bytearray | memoryview
+
+BATCH_ENTRIES_MAX = 65_536
+BATCH_SIZE_MAX = 16 * 2**20
+
+
+class Guest(Protocol):
+    """A log open for reading.  Empty means last_index == first_index - 1."""
+
+    @property
+    def first_index(self) -> int: ...
+
+    @property
+    def last_index(self) -> int: ...
+
+    def read(self, index: int) -> bytes:
+        """One payload, its checksum verified.  OutOfRangeError if there is no such entry."""
+        ...
+
+    def scan(self, start: int | None = None, stop: int | None = None) -> "Iterator[pa.RecordBatch]":
+        """Entries start..stop-1 as Arrow batches of `index` and `payload`, every checksum verified.
+
+        Yields what is sound before a damaged entry, then raises CorruptError.
+        """
+        ...
+
+    def refresh(self) -> int:
+        """See what the owner has appended, rotated or removed; return last_index.
+
+        What a guest exposes is durable: it syncs what it has seen before it shows it.
+        """
+        ...
+
+    def close(self) -> None: ...
+
+
+class Log(Guest, Protocol):
+    """A log open for writing, by its only owner."""
+
+    def append(self, payloads: Payloads) -> int:
+        """Add a batch; return its last index.  The batch is durable when this returns.
+
+        While the process lives, all of the batch is visible or none.  Many threads may append;
+        one sync serves all that wait.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """Bytes that are not what they should be, and the indexes that are lost with them."""
+
+    file: str
+    offset: int
+    first_index: int  # of the damaged range; 0 where it cannot be known
+    last_index: int
+    why: str
+    torn: bool = False  # the unacknowledged end of a write that a crash cut short
+
+    def __str__(self) -> str:
+        lost = f"entries {self.first_index}..{self.last_index}" if self.first_index else "unknown"
+        return f"{self.file} at byte {self.offset}: {self.why} (affects {lost})"
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentInfo:
+    """One file of a log, as an operator sees it."""
+
+    name: str
+    state: str  # active, sealed, or damaged
+    first_index: int
+    last_index: int  # first_index - 1 when it holds nothing
+    size: int
+    created_ms: int
+    id: str
+
+
+class Inspectable(Protocol):
+    """A log that can say what it is made of, and check each part."""
+
+    @property
+    def damage(self) -> Sequence[Damage]:
+        """What opening found.  Entries that it does not name can be read."""
+        ...
+
+    def segments(self) -> list[SegmentInfo]: ...
+
+    def check(self, name: str) -> Damage | None:
+        """Read one segment from end to end and verify every checksum."""
+        ...
+
+
+def as_payloads(payloads: Payloads) -> Sequence[Bytes]:
+    """Whatever append was given, as buffers; Arrow's without copying one of them."""
+    if isinstance(payloads, bytes | bytearray | memoryview | str):
+        raise TypeError("append takes a batch: put a single payload into a list")
+    if isinstance(payloads, list | tuple):
+        for payload in payloads:
+            if not isinstance(payload, bytes | bytearray | memoryview):
+                raise TypeError(f"a payload is bytes, not {type(payload).__name__}")
+        return payloads
+    import pyarrow as pa
+
+    if isinstance(payloads, pa.ChunkedArray):
+        return [payload for chunk in payloads.chunks for payload in as_payloads(chunk)]
+    if isinstance(payloads, pa.Array):
+        return _arrow_payloads(payloads)
+    return as_payloads(list(payloads))
+
+
+def _arrow_payloads(array: "pa.Array") -> Sequence[Bytes]:
+    import numpy as np
+    import pyarrow as pa
+
+    if array.null_count:
+        raise ValueError(f"{array.null_count} payloads are null")
+    array = array.cast(pa.large_binary())
+    _, offsets, values = array.buffers()
+    if values is None:
+        return [b""] * len(array)
+    bounds = np.frombuffer(offsets, np.int64)[array.offset : array.offset + len(array) + 1].tolist()
+    return list(map(memoryview(values).__getitem__, map(slice, bounds, bounds[1:])))
+
+
+def clip(start: int | None, stop: int | None, first: int, last: int) -> tuple[int, int]:
+    """The half-open range asked for, checked against what the log has."""
+    start = first if start is None else start
+    stop = last + 1 if stop is None else stop
+    if start > stop:
+        raise ValueError(f"start {start} is after stop {stop}")
+    if start < first or stop > last + 1:
+        raise OutOfRangeError(f"entries {start}..{stop - 1} of a log that holds {first}..{last}")
+    return start, stop

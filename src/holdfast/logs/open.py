@@ -1,0 +1,84 @@
+"""Opening a log without knowing its format: the bytes tell."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from os import PathLike, fspath
+from typing import Any, Literal, TypeAlias, overload
+from urllib.parse import unquote, urlsplit
+
+from holdfast.disk import Disk, OsDisk
+from holdfast.errors import HoldfastError
+from holdfast.logs.log import Guest, Log
+from holdfast.logs.shanghai import ShanghaiGuest, ShanghaiLog
+from holdfast.logs.shanghai.directory import segment_sizes
+
+Path: TypeAlias = str | PathLike[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """How the logs of one format are found and opened."""
+
+    name: str
+    owns: Callable[[Disk], bool]  # does this directory hold such a log?
+    open: Callable[..., Log]
+    open_read_only: Callable[[Disk], Guest]
+
+
+FORMATS = {
+    "shanghai": Format(
+        "shanghai", lambda disk: bool(segment_sizes(disk)), ShanghaiLog, ShanghaiGuest
+    ),
+}
+
+
+def format_of(disk: Disk) -> Format:
+    """Which format the files in this directory are of."""
+    try:
+        found = [format for format in FORMATS.values() if format.owns(disk)]
+    except FileNotFoundError:
+        raise HoldfastError(f"{disk!r} does not exist; make a log there with create_log") from None
+    if not found:
+        raise HoldfastError(f"{disk!r} holds no log of a known format ({', '.join(FORMATS)})")
+    return found[0]
+
+
+@overload
+def open_log(path: Path, *, read_only: Literal[True]) -> Guest: ...
+@overload
+def open_log(path: Path, *, read_only: Literal[False] = False, **options: Any) -> Log: ...
+def open_log(path: Path, *, read_only: bool = False, **options: Any) -> Guest | Log:
+    """Open the log in a directory as its owner, or with `read_only` as a guest.
+
+    The format is found by the bytes.  `options` are those of the format's own class.
+
+    >>> with holdfast.open_log(directory, read_only=True) as log:
+    ...     rows = pyarrow.Table.from_batches(log.scan())
+    """
+    disk = OsDisk(local_path(path))
+    format = format_of(disk)
+    return format.open_read_only(disk) if read_only else format.open(disk, **options)
+
+
+def create_log(path: Path, format: str = "shanghai", **options: Any) -> Log:
+    """Make an empty log in a new or empty directory, durably, and open it as its owner."""
+    if format not in FORMATS:
+        raise ValueError(f"no log format {format!r}; there are {', '.join(FORMATS)}")
+    disk = OsDisk(local_path(path))
+    try:
+        strangers = list(disk.list())
+    except FileNotFoundError:
+        strangers = []
+    if strangers:
+        raise FileExistsError(f"{disk!r} is not empty: it holds {strangers[0]}")
+    return FORMATS[format].open(disk, **options)
+
+
+def local_path(path: Path) -> str:
+    """A path or file:// URL as a path."""
+    text = fspath(path)
+    if text.startswith("file://"):
+        return unquote(urlsplit(text).path)
+    if "://" in text:
+        raise ValueError(f"a log lives in a local directory, not at {text}")
+    return text

@@ -1,0 +1,191 @@
+"""A Shanghai log read without owning it: no lock, no change, beside a live owner too."""
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from holdfast.disk import Disk
+from holdfast.errors import CorruptError, OutOfRangeError
+from holdfast.formats import shanghai as fmt
+from holdfast.logs.log import Damage, SegmentInfo, clip
+from holdfast.logs.shanghai.directory import Found, segment_sizes
+from holdfast.logs.shanghai.recovery import State, survey
+from holdfast.logs.shanghai.segment import Active, Sealed, read_entries
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_LOADED_MAX = 16  # sealed segments whose offsets are kept at hand for single reads
+
+
+class ShanghaiGuest:
+    """A Shanghai log as a reader sees it.
+
+    A damaged log opens all the same: `damage` says what is wrong, and sound entries can be read.
+    """
+
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
+        self._segments: tuple[Sealed | Active, ...] = ()
+        self._loaded: dict[int, Sealed] = {}
+        self.damage: tuple[Damage, ...] = ()
+        self._survey()
+
+    @property
+    def first_index(self) -> int:
+        segments = self._segments
+        return segments[0].first_lsn if segments else 1
+
+    @property
+    def last_index(self) -> int:
+        segments = self._segments
+        return segments[-1].stop_lsn - 1 if segments else 0
+
+    def read(self, index: int) -> bytes:
+        """One payload, its checksum verified.  OutOfRangeError if there is no such entry."""
+        segments = self._segments
+        if not self.first_index <= index <= self.last_index:
+            had = f"{self.first_index}..{self.last_index}"
+            raise OutOfRangeError(f"entry {index} of a log that holds {had}")
+        segment = segments[bisect_right(segments, index, key=lambda s: s.first_lsn) - 1]
+        self._refuse_gap(segment, index)
+        if isinstance(segment, Sealed):
+            self._keep_loaded(segment)
+        return segment.read(index)
+
+    def scan(self, start: int | None = None, stop: int | None = None) -> "Iterator[pa.RecordBatch]":
+        """Entries start..stop-1 as Arrow batches of `index` (int64) and `payload` (binary view).
+
+        Without a copy on sealed segments, every checksum verified.  Yields what is sound before
+        a damaged entry, then raises CorruptError.
+        """
+        start, stop = clip(start, stop, self.first_index, self.last_index)
+        return self._scan(self._segments, start, stop)
+
+    def refresh(self) -> int:
+        """See what the owner has appended, rotated or removed; return last_index."""
+        for attempt in range(5):
+            try:
+                self._refresh()
+                break
+            except FileNotFoundError:  # compacted between our look at names and at bytes
+                if attempt == 4:
+                    raise
+        return self.last_index
+
+    def segments(self) -> list[SegmentInfo]:
+        broken = {damage.file for damage in self.damage}
+        return [
+            SegmentInfo(
+                segment.name,
+                "damaged" if segment.name in broken else type(segment).__name__.lower(),
+                segment.first_lsn,
+                segment.stop_lsn - 1,
+                segment.size,
+                segment.header.created_ms,
+                str(segment.header.id),
+            )
+            for segment in self._segments
+        ]
+
+    def check(self, name: str) -> Damage | None:
+        """Read one segment from end to end and verify every checksum."""
+        for segment in self._segments:
+            if segment.name == name and isinstance(segment, Sealed):
+                return segment.check()
+        return next((d for d in survey(self._disk).all_damage() if d.file == name), None)
+
+    def close(self) -> None:
+        for segment in self._segments:
+            segment.close()
+        self._segments = ()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        state = ", damaged" if self.damage else ""
+        span = f"{self.first_index}..{self.last_index}"
+        return f"<{type(self).__name__} {span} in {len(self._segments)} segments{state}>"
+
+    def _scan(
+        self, segments: Sequence[Sealed | Active], start: int, stop: int
+    ) -> "Iterator[pa.RecordBatch]":
+        for segment in segments:
+            end = min(stop, segment.stop_lsn)
+            if start < end:
+                self._refuse_gap(segment, start)
+                yield from segment.scan(start, end)
+                start = end
+                if isinstance(segment, Sealed) and segment.first_lsn not in self._loaded:
+                    segment.unload()
+
+    def _refresh(self) -> None:
+        if not self._segments or not isinstance(tail := self._segments[-1], Active):
+            return self._survey()
+        sizes = segment_sizes(self._disk)
+        first, last = self._segments[0].name, next(reversed(sizes), None)
+        if first not in sizes or last != tail.name or sizes[last] < tail.size:
+            return self._survey()
+        bounds, _ = read_entries(tail.file, tail.size, sizes[last])
+        if len(bounds) > 1:
+            tail.file.sync()  # as above
+            tail.bounds.extend(bounds[1:])
+        return None
+
+    def _survey(self) -> None:
+        state = survey(self._disk)
+        if len(state.bounds) > 1:
+            file = self._disk.open(state.found[-1].name)
+            try:
+                file.sync()  # what a guest shows must not vanish in a power cut
+            finally:
+                file.close()
+        self._show(state)
+
+    def _show(self, state: State) -> None:
+        segments: list[Sealed | Active] = []
+        for found, after in zip(state.found, [*state.found[1:], None], strict=True):
+            if not isinstance(found.header, fmt.Header):
+                continue
+            if after is None:
+                file = self._disk.open(found.name)
+                segments.append(Active(file, found.name, found.header, state.bounds))
+            else:
+                stop = self._stop_lsn(found, found.header, after)
+                segments.append(Sealed(self._disk, found.name, found.size, found.header, stop))
+        self._segments = tuple(segments)
+        self._loaded = {}
+        self.damage = tuple(state.damage)
+
+    def _stop_lsn(self, found: Found, header: fmt.Header, after: Found) -> int:
+        if isinstance(after.header, fmt.Header) and after.number == found.number + 1:
+            return after.header.first_lsn
+        if header.last_lsn:
+            return header.last_lsn + 1
+        file = self._disk.open(found.name)  # neither a neighbour nor a seal tells: count
+        try:
+            return header.first_lsn + len(read_entries(file, fmt.HEADER_SIZE, found.size)[0]) - 1
+        finally:
+            file.close()
+
+    def _refuse_gap(self, segment: Sealed | Active, index: int) -> None:
+        if not segment.first_lsn <= index < segment.stop_lsn:
+            known = next((d for d in self.damage), None)
+            where = known.file if known else segment.name
+            raise CorruptError(where, known.offset if known else 0, f"LSN {index} is missing")
+
+    def _keep_loaded(self, segment: Sealed) -> None:
+        if segment.first_lsn not in self._loaded:
+            while len(self._loaded) >= _LOADED_MAX:
+                self._loaded.pop(next(iter(self._loaded))).unload()
+            self._loaded[segment.first_lsn] = segment

@@ -1,0 +1,164 @@
+"""Opening a Shanghai directory: judge what a crash left, and mend only what a crash can leave.
+
+Invariant: every segment but the last was complete and synced before its successor was made, and
+the last LSN in its header follows from the successor's first.  So a crash leaves at most
+
+1. a torn or unwritten end of the last segment, after all that was acknowledged: it is cut off,
+   and the cut bytes are kept in a .cut file;
+2. a seal that is missing or torn on the last segment but one: it is written again.
+
+Everything else is damage, and is reported, not mended.  What recovery exposes it has synced.
+"""
+
+from array import array
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from holdfast.disk import Disk, File
+from holdfast.formats import shanghai as fmt
+from holdfast.formats.flaw import Flaw
+from holdfast.logs.log import Damage
+from holdfast.logs.shanghai.directory import (
+    Found,
+    Mark,
+    cross_check,
+    find_segments,
+    keep_aside,
+    read_mark,
+    segment_name,
+)
+from holdfast.logs.shanghai.segment import read_entries
+
+
+@dataclass(slots=True)
+class State:
+    """What the directory holds, what is wrong with it, and what was mended."""
+
+    found: list[Found]
+    bounds: "array[int]"  # of the entries of the last segment
+    damage: list[Damage]
+    torn: Damage | None = None
+    mended: list[str] = field(default_factory=list)
+
+    def all_damage(self) -> list[Damage]:
+        return self.damage + ([self.torn] if self.torn else [])
+
+
+def survey(disk: Disk) -> State:
+    """Look, and change nothing."""
+    found = find_segments(disk)
+    damage = cross_check(found, seal_in_doubt=found[-2].number if len(found) > 1 else None)
+    mark = read_mark(disk)
+    if not found:
+        if mark is not None:
+            damage.append(Damage(mark.name, 0, 0, mark.last_lsn, "missing, with all segments"))
+        return State(found, array("q"), damage)
+    last = found[-1]
+    if isinstance(last.header, Flaw):
+        return State(found, array("q", [fmt.HEADER_SIZE]), damage)
+    file = disk.open(last.name)
+    try:
+        bounds, flaw = read_entries(file, fmt.HEADER_SIZE, last.size)
+    finally:
+        file.close()
+    state = State(found, bounds, damage)
+    _judge_tail(state, last, last.header, flaw, mark)
+    return state
+
+
+def _judge_tail(
+    state: State, last: Found, header: fmt.Header, flaw: Flaw | None, mark: Mark | None
+) -> None:
+    stop_lsn, stop = header.first_lsn + len(state.bounds) - 1, state.bounds[-1]
+    promised = _promised_lsn(last, header, mark, state.found)
+    if header.last_lsn and flaw is None and header.last_lsn < stop_lsn - 1:
+        why = f"last LSN is {header.last_lsn}, but entries go on to {stop_lsn - 1}"
+        state.damage.append(Damage(last.name, fmt.LAST_LSN_OFFSET, 0, 0, why))
+    elif promised >= stop_lsn:
+        why = flaw.why if flaw else "the file ends too early"
+        why += f"; it was complete up to LSN {promised}"
+        state.damage.append(Damage(last.name, stop, stop_lsn, promised, why))
+    elif flaw is not None:
+        state.torn = Damage(last.name, stop, 0, 0, flaw.why, torn=True)
+
+
+def _promised_lsn(last: Found, header: fmt.Header, mark: Mark | None, found: list[Found]) -> int:
+    """The highest LSN that something durable says this log has reached."""
+    promised = header.last_lsn  # not zero only if a writer seals before it makes the next
+    if mark is None:
+        return promised
+    if mark.name == last.name:
+        return max(promised, mark.last_lsn if mark.id == str(header.id) else 0)
+    marked_is_here = any(segment.name == mark.name for segment in found)
+    return promised if marked_is_here else max(promised, mark.last_lsn)
+
+
+def recover(disk: Disk, new_header: Callable[[int], fmt.Header], first_lsn: int) -> State:
+    """Make the directory whole again after a crash, and durable.  For the owner, under its lock."""
+    state = survey(disk)
+    if state.damage:
+        return state
+    if not state.found:
+        disk.create(segment_name(1), fmt.encode_header(new_header(first_lsn)))
+        return survey(disk)
+    if len(state.found) > 1:
+        _finish_seal(disk, state)
+    if state.damage:
+        return state
+    _settle_tail(disk, state)
+    last, header = state.found[-1], state.found[-1].header
+    assert isinstance(header, fmt.Header)
+    if header.last_lsn:  # sealed, and then the lights went out before a successor was made
+        successor = segment_name(last.number + 1)
+        disk.create(successor, fmt.encode_header(new_header(header.last_lsn + 1)))
+        mended = [*state.mended, f"{successor}: made to follow the sealed {last.name}"]
+        state = survey(disk)
+        state.mended = mended
+    return state
+
+
+def _finish_seal(disk: Disk, state: State) -> None:
+    before, last = state.found[-2:]
+    assert isinstance(before.header, fmt.Header)
+    assert isinstance(last.header, fmt.Header)
+    last_lsn = last.header.first_lsn - 1
+    file = disk.open(before.name, writable=True)
+    try:
+        if before.header.last_lsn != last_lsn:
+            bounds, flaw = read_entries(file, fmt.HEADER_SIZE, before.size)
+            found = before.header.first_lsn + len(bounds) - 2
+            if flaw is not None or found != last_lsn:
+                why = f"{flaw.why if flaw else 'ends'}; {last.name} begins at LSN {last_lsn + 1}"
+                state.damage.append(Damage(before.name, bounds[-1], found + 1, last_lsn, why))
+                return
+            file.write_at(fmt.LAST_LSN_OFFSET, fmt.encode_last_lsn(last_lsn))
+            state.mended.append(f"{before.name}: sealed at LSN {last_lsn}")
+        file.sync()  # even when it looks right: a killed owner may have left it in the cache
+    finally:
+        file.close()
+
+
+def _settle_tail(disk: Disk, state: State) -> None:
+    last, stop = state.found[-1], state.bounds[-1]
+    file = disk.open(last.name, writable=True)
+    try:
+        if state.torn is not None:
+            _cut_tail(disk, state, file, last, stop)
+        file.sync()
+    finally:
+        file.close()
+
+
+def _cut_tail(disk: Disk, state: State, file: File, last: Found, stop: int) -> None:
+    rest = file.read_at(stop, last.size - stop)
+    if rest.count(0) == len(rest):
+        state.mended.append(f"{last.name}: {len(rest)} bytes of unwritten space removed")
+    else:
+        kept = keep_aside(disk, last.name, stop, rest)
+        why = state.torn.why if state.torn else ""
+        state.mended.append(f"{last.name}: torn write of {len(rest)} bytes ({why}) kept in {kept}")
+    file.resize(stop)
+
+
+def mark_of(found: Found, header: fmt.Header, bounds: "array[int]") -> Mark:
+    return Mark(found.name, str(header.id), bounds[-1], header.first_lsn + len(bounds) - 2)

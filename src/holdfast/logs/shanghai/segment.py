@@ -1,0 +1,181 @@
+"""One Shanghai segment, open for reading, and the active one that also grows.
+
+A sealed segment never changes again, so it is read through a memory map.  The active segment may
+be cut by its owner's recovery under a guest's feet, so it is read with plain reads.
+"""
+
+from array import array
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from holdfast.disk import Disk, File
+from holdfast.errors import CorruptError
+from holdfast.formats import shanghai as fmt
+from holdfast.formats.flaw import Flaw
+from holdfast.logs.log import BATCH_ENTRIES_MAX, BATCH_SIZE_MAX, Damage
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_READ_SIZE = 8 * 2**20
+
+
+class Sealed:
+    """A segment that has a successor: stop_lsn is the successor's first LSN."""
+
+    def __init__(self, disk: Disk, name: str, size: int, header: fmt.Header, stop_lsn: int) -> None:
+        self.disk, self.name, self.size, self.header = disk, name, size, header
+        self.first_lsn, self.stop_lsn = header.first_lsn, stop_lsn
+        self._open: tuple[memoryview, fmt.Bounds] | None = None
+
+    def read(self, lsn: int) -> bytes:
+        data, bounds = self.load()
+        i = lsn - self.first_lsn
+        if i >= len(bounds) - 1:
+            raise self._broken(bounds)
+        payload = fmt.decode_entry(data, int(bounds[i]))
+        if isinstance(payload, Flaw):
+            raise CorruptError(self.name, payload.offset, f"LSN {lsn}: {payload.why}")
+        return payload
+
+    def scan(self, start: int, stop: int) -> "Iterator[pa.RecordBatch]":
+        data, bounds = self.load()
+        found = min(stop, self.first_lsn + len(bounds) - 1)
+        for first, last in _cut(bounds, start - self.first_lsn, found - self.first_lsn):
+            begin = int(bounds[first])
+            region = data[begin : int(bounds[last])]
+            relative = bounds[first : last + 1] - begin
+            yield from _batches(self.name, begin, region, relative, self.first_lsn + first)
+        if found < stop:
+            raise self._broken(bounds)
+
+    def load(self) -> tuple[memoryview, fmt.Bounds]:
+        """The bytes and where its entries are, found once."""
+        if self._open is None:
+            file = self.disk.open(self.name)
+            try:
+                data = file.map()  # the map outlives the file
+            finally:
+                file.close()
+            self._open = data, fmt.scan(data, verify=False).bounds
+        return self._open
+
+    def unload(self) -> None:
+        self._open = None
+
+    def close(self) -> None:
+        self.unload()
+
+    def check(self) -> Damage | None:
+        """Every byte read, not mapped: a dying disk answers with an error instead of a signal."""
+        file = self.disk.open(self.name)
+        try:
+            bounds, flaw = read_entries(file, fmt.HEADER_SIZE, self.size)
+        finally:
+            file.close()
+        found = self.first_lsn + len(bounds) - 1
+        last = self.stop_lsn - 1
+        if found > self.stop_lsn:
+            excess = bounds[self.stop_lsn - self.first_lsn]
+            return Damage(
+                self.name, excess, 0, 0, f"goes on past LSN {last}, where the next begins"
+            )
+        if flaw is None and found < self.stop_lsn:
+            flaw = Flaw(bounds[-1], "ends before the next segment begins")
+        if flaw is None:
+            return None
+        first = min(found, self.stop_lsn) if found <= last else 0
+        return Damage(self.name, flaw.offset, first, last if first else 0, flaw.why)
+
+    def _broken(self, bounds: fmt.Bounds) -> CorruptError:
+        offset = int(bounds[-1])
+        flaw = fmt.decode_entry(self.load()[0], offset)
+        why = flaw.why if isinstance(flaw, Flaw) else "entries are missing"
+        lsn = self.first_lsn + len(bounds) - 1
+        return CorruptError(self.name, offset, f"LSN {lsn} to {self.stop_lsn - 1}: {why}")
+
+
+class Active:
+    """The last segment.  Bytes up to bounds[-1] are durable; an entry shows when its bound does."""
+
+    def __init__(self, file: File, name: str, header: fmt.Header, bounds: "array[int]") -> None:
+        self.file, self.name, self.header, self.bounds = file, name, header, bounds
+        self.first_lsn = header.first_lsn
+
+    @property
+    def stop_lsn(self) -> int:
+        return self.first_lsn + len(self.bounds) - 1
+
+    @property
+    def size(self) -> int:
+        return self.bounds[-1]
+
+    def read(self, lsn: int) -> bytes:
+        i = lsn - self.first_lsn
+        begin, end = self.bounds[i], self.bounds[i + 1]
+        payload = fmt.decode_entry(self.file.read_at(begin, end - begin))
+        if isinstance(payload, Flaw):
+            raise CorruptError(self.name, begin, f"LSN {lsn}: {payload.why}")
+        return payload
+
+    def scan(self, start: int, stop: int) -> "Iterator[pa.RecordBatch]":
+        offset = start - self.first_lsn
+        bounds = np.array(self.bounds[offset : stop - self.first_lsn + 1], np.int64)
+        for first, last in _cut(bounds, 0, stop - start):
+            begin, end = int(bounds[first]), int(bounds[last])
+            region = memoryview(self.file.read_at(begin, end - begin))
+            relative = bounds[first : last + 1] - begin
+            yield from _batches(self.name, begin, region, relative, start + first)
+
+    def close(self) -> None:
+        self.file.close()
+
+
+def read_entries(file: File, offset: int, size: int) -> "tuple[array[int], Flaw | None]":
+    """Scan bytes offset..size in bounded reads: where entries are, and the flaw that ends them."""
+    bounds, at, step = array("q", [offset]), offset, _READ_SIZE
+    while at < size:
+        data = file.read_at(at, min(step, size - at))
+        found = fmt.scan(data, 0)
+        if len(found.bounds) > 1:
+            bounds.frombytes((found.bounds[1:] + at).tobytes())
+            at, step = bounds[-1], _READ_SIZE
+        elif len(data) < (needs := fmt.entry_size(data)) <= min(size - at, fmt.ENTRY_SIZE_MAX):
+            if len(data) < step:
+                return bounds, Flaw(at, "the file is shorter than its directory said")
+            step = needs  # the read, not the file, cut this entry
+        else:
+            return bounds, Flaw(at, found.flaw.why if found.flaw else "no entry")
+    return bounds, None
+
+
+def _cut(bounds: fmt.Bounds, first: int, stop: int) -> Iterator[tuple[int, int]]:
+    """Entries first..stop-1 in runs that make a decent Arrow batch."""
+    while first < stop:
+        room = int(np.searchsorted(bounds, bounds[first] + BATCH_SIZE_MAX, "right")) - 1
+        last = min(stop, first + BATCH_ENTRIES_MAX, max(room, first + 1))
+        yield first, last
+        first = last
+
+
+def _batches(
+    name: str, begin: int, region: memoryview, bounds: fmt.Bounds, lsn: int
+) -> "Iterator[pa.RecordBatch]":
+    """One batch of what is sound; then, if that was not all, the error."""
+    import pyarrow as pa
+
+    bad = fmt.first_bad_checksum(region, bounds)
+    if bad != 0:
+        bounds_sound = bounds if bad is None else bounds[: bad + 1]
+        count = len(bounds_sound) - 1
+        views = fmt.payload_views(region, bounds_sound)
+        payload = pa.Array.from_buffers(
+            pa.binary_view(), count, [None, pa.py_buffer(views), pa.py_buffer(region)]
+        )
+        index = pa.array(np.arange(lsn, lsn + count, dtype=np.int64))
+        yield pa.RecordBatch.from_arrays([index, payload], ["index", "payload"])
+    if bad is not None:
+        why = f"LSN {lsn + bad}: checksum mismatch"
+        raise CorruptError(name, begin + int(bounds[bad]), why)

@@ -1,0 +1,94 @@
+"""Clocks, identities and threads: what a simulation replaces, kept beside the doors.
+
+Stores never import time, uuid or threading; they use, and are given, what is here.
+"""
+
+import threading
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from typing import Generic, TypeVar
+
+from holdfast.errors import PoisonedError
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+def now_ms() -> int:
+    """Milliseconds since 1970."""
+    return time.time_ns() // 1_000_000
+
+
+def new_id() -> uuid.UUID:
+    return uuid.uuid4()
+
+
+class _Ticket(Generic[Item]):
+    __slots__ = ("called", "done", "error", "item")
+
+    def __init__(self, item: Item) -> None:
+        self.item = item
+        self.done = False
+        self.error: Exception | None = None
+        self.called = threading.Lock()
+        self.called.acquire()
+
+
+class GroupCommit(Generic[Item]):
+    """One commit serves all who wait: leader and followers.
+
+    `commit` is called by one thread at a time with the items of everyone who arrived while the
+    last commit ran, in order of arrival.  When it raises, everyone in the group gets the error.
+    The leader serves one group and then calls the next to lead, so nobody serves for ever.
+    """
+
+    def __init__(self, commit: Callable[[Sequence[Item]], None]) -> None:
+        self._commit = commit
+        self._mutex = threading.Lock()  # guards the next two, for an instant
+        self._waiting: list[_Ticket[Item]] = []
+        self._led = False
+        self._committing = threading.Lock()
+
+    def submit(self, item: Item) -> None:
+        """Return when `item` is committed, or raise what its commit raised."""
+        ticket = _Ticket(item)
+        with self._mutex:
+            self._waiting.append(ticket)
+            follows, self._led = self._led, True
+        if follows:
+            ticket.called.acquire()  # until a leader has served us, or calls us to lead
+        if not ticket.done:
+            self._serve(ticket)
+        if ticket.error is not None:
+            raise ticket.error
+
+    def exclusively(self, step: Callable[[], Result]) -> Result:
+        """Run `step` while no commit runs."""
+        with self._committing:
+            return step()
+
+    def _serve(self, leader: _Ticket[Item]) -> None:
+        with self._committing:
+            with self._mutex:
+                group, self._waiting = self._waiting, []
+            error: Exception | None = PoisonedError("the thread that wrote for us was interrupted")
+            try:
+                self._commit([ticket.item for ticket in group])
+                error = None
+            except Exception as raised:
+                error = raised
+            finally:  # also when interrupted: nobody may wait for ever
+                self._dismiss(group, leader, error)
+
+    def _dismiss(
+        self, group: list[_Ticket[Item]], leader: _Ticket[Item], error: Exception | None
+    ) -> None:
+        for ticket in group:
+            ticket.error, ticket.done = error, True
+            if ticket is not leader:
+                ticket.called.release()
+        with self._mutex:
+            self._led = bool(self._waiting)
+            if self._waiting:
+                self._waiting[0].called.release()
