@@ -188,7 +188,7 @@ class ShanghaiLog(ShanghaiGuest):
         return self._tail.name
 
     def _rotate(self) -> None:
-        """First the successor, whole and durable; its first LSN vouches for the seal that follows."""
+        """First the successor, whole and durable: its first LSN vouches for the seal."""
         old, stop_lsn = self._tail, self._tail.stop_lsn
         name, header = segment_name(self._number + 1), self._new_header(stop_lsn)
         self._disk.create(name, fmt.encode_header(header))
