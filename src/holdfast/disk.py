@@ -20,9 +20,11 @@ import fcntl
 import mmap
 import os
 from typing import Protocol
+from urllib.parse import unquote, urlsplit
 
 from holdfast.errors import DiskFullError, LockedError, PoisonedError
 
+Path = str | os.PathLike[str]
 Buffer = bytes | bytearray | memoryview
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _TEMPORARY = ".tmp"
@@ -88,31 +90,48 @@ class Lock(Protocol):
 class Posix:
     """The system calls that OsDisk makes."""
 
-    pread = staticmethod(os.pread)
-    fdatasync = staticmethod(os.fdatasync)
-    close = staticmethod(os.close)
-    unlink = staticmethod(os.unlink)
-    rename = staticmethod(os.rename)
-    read_pid = staticmethod(os.getpid)
-
-    @staticmethod
-    def open(path: str, flags: int) -> int:
-        fd = os.open(path, flags | os.O_CLOEXEC, 0o600)
+    def open(self, path: str, flags: int) -> int:
+        fd = os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         if flags & os.O_CREAT:
             os.fchmod(fd, 0o600)
         return fd
 
-    @staticmethod
-    def mkdir(path: str) -> None:
-        os.mkdir(path, 0o700)
-        os.chmod(path, 0o700)
+    def close(self, fd: int) -> None:
+        os.close(fd)
 
-    @staticmethod
-    def exists(path: str) -> bool:
+    def pread(self, fd: int, size: int, offset: int) -> bytes:
+        return os.pread(fd, size, offset)
+
+    def map(self, fd: int) -> memoryview:
+        if os.fstat(fd).st_size == 0:
+            return memoryview(b"")
+        return memoryview(mmap.mmap(fd, 0, prot=mmap.PROT_READ))
+
+    def pwrite(self, fd: int, data: memoryview, offset: int, *, sync: bool) -> int:
+        """One call, and one hand-over of the interpreter, for a write and its sync."""
+        return os.pwritev(fd, [data], offset, os.RWF_DSYNC if sync else 0)
+
+    def resize(self, fd: int, size: int) -> None:
+        grown_from = os.fstat(fd).st_size
+        if size > grown_from:
+            os.posix_fallocate(fd, grown_from, size - grown_from)
+        else:
+            os.ftruncate(fd, size)
+
+    def fdatasync(self, fd: int) -> None:
+        os.fdatasync(fd)
+
+    def try_lock(self, fd: int) -> bool:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+    def exists(self, path: str) -> bool:
         return os.path.lexists(path)
 
-    @staticmethod
-    def sizes(path: str) -> dict[str, int]:
+    def sizes(self, path: str) -> dict[str, int]:
         found = {}
         with os.scandir(path) as entries:
             for entry in entries:
@@ -121,40 +140,22 @@ class Posix:
                         found[entry.name] = entry.stat(follow_symlinks=False).st_size
         return found
 
-    @staticmethod
-    def pwrite(fd: int, data: memoryview, offset: int, *, sync: bool) -> int:
-        """One call and one hand-over of the interpreter for the write and its sync."""
-        return os.pwritev(fd, [data], offset, os.RWF_DSYNC if sync else 0)
+    def mkdir(self, path: str) -> None:
+        os.mkdir(path, 0o700)
+        os.chmod(path, 0o700)
 
-    @staticmethod
-    def resize(fd: int, size: int) -> None:
-        grown_from = os.fstat(fd).st_size
-        if size > grown_from:
-            os.posix_fallocate(fd, grown_from, size - grown_from)
-        else:
-            os.ftruncate(fd, size)
+    def rename(self, path: str, new: str) -> None:
+        os.rename(path, new)
 
-    @staticmethod
-    def map(fd: int) -> memoryview:
-        if os.fstat(fd).st_size == 0:
-            return memoryview(b"")
-        return memoryview(mmap.mmap(fd, 0, prot=mmap.PROT_READ))
+    def unlink(self, path: str) -> None:
+        os.unlink(path)
 
-    @staticmethod
-    def sync_directory(path: str) -> None:
+    def sync_directory(self, path: str) -> None:
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(fd)
         finally:
             os.close(fd)
-
-    @staticmethod
-    def try_lock(fd: int) -> bool:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        return True
 
 
 class OsFile:
@@ -222,10 +223,10 @@ class OsFile:
 
 
 class OsDisk:
-    """See Disk.  `path` and its missing parents are made, durably, by the first create or lock."""
+    """See Disk.  A path or a file:// URL; what is missing of it is made, durably, when needed."""
 
-    def __init__(self, path: str | os.PathLike[str], *, posix: Posix | None = None) -> None:
-        self._path = os.path.abspath(os.fspath(path))
+    def __init__(self, path: Path, *, posix: Posix | None = None) -> None:
+        self._path = os.path.abspath(_local_path(os.fspath(path)))
         self._posix = posix or Posix()
 
     def __repr__(self) -> str:
@@ -240,7 +241,7 @@ class OsDisk:
         if not replace and self._posix.exists(path):
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
         self._make_directory(os.path.dirname(path))
-        flags = os.O_CREAT | os.O_TRUNC | os.O_WRONLY | os.O_NOFOLLOW
+        flags = os.O_CREAT | os.O_TRUNC | os.O_WRONLY
         file = OsFile(self._posix, path, self._open(path + _TEMPORARY, flags))
         try:
             file.write_at(0, data)
@@ -256,7 +257,7 @@ class OsDisk:
 
     def open(self, name: str, *, writable: bool = False) -> OsFile:
         path = self._at(name)
-        flags = (os.O_RDWR if writable else os.O_RDONLY) | os.O_NOFOLLOW
+        flags = os.O_RDWR if writable else os.O_RDONLY
         return OsFile(self._posix, path, self._open(path, flags))
 
     def rename(self, name: str, new: str) -> None:
@@ -275,7 +276,7 @@ class OsDisk:
     def lock(self) -> "OsLock":
         self._make_directory(self._path)
         path = self._at(_LOCK)
-        fd = self._open(path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW)
+        fd = self._open(path, os.O_CREAT | os.O_RDWR)
         if not self._posix.try_lock(fd):
             holder = self._posix.pread(fd, 20, 0).decode("ascii", "replace").strip()
             self._posix.close(fd)
@@ -297,9 +298,9 @@ class OsDisk:
         return lock
 
     def _at(self, name: str) -> str:
-        if not name or name.startswith("/") or "\0" in name or ".." in name.split("/"):
+        if not name or name[0] == "/" or "\0" in name or ".." in name.split("/"):
             raise ValueError(f"{name!r} is not a name inside {self._path}")
-        return os.path.join(self._path, name)
+        return f"{self._path}/{name}"
 
     def _open(self, path: str, flags: int) -> int:
         try:
@@ -325,7 +326,7 @@ class OsLock:
 
     def sign(self) -> None:
         """Leave our pid for the error message of whoever comes second."""
-        pid = f"{self._posix.read_pid():<20}".encode()
+        pid = f"{os.getpid():<20}".encode()
         self._posix.pwrite(self._fd, memoryview(pid), 0, sync=False)
 
     def release(self) -> None:
@@ -339,3 +340,11 @@ def _explained(error: OSError, path: str) -> OSError:
         return OSError(error.errno, error.strerror, path)
     advice = "free some space and reopen; what was acknowledged is safe"
     return DiskFullError(error.errno, f"{error.strerror}: {advice}", path)
+
+
+def _local_path(path: str) -> str:
+    if path.startswith("file://"):
+        return unquote(urlsplit(path).path)
+    if "://" in path:
+        raise ValueError(f"this lives in a local directory, not at {path}")
+    return path

@@ -130,8 +130,8 @@ def entry_size(data: Bytes) -> int:
 
 def scan(data: Bytes, start: int = HEADER_SIZE, *, verify: bool = True) -> Scan:
     """Find all entries from byte `start` on, up to the end of `data` or the first flaw."""
-    if verify and len(data) - start < _SMALL:
-        return _scan_small(data, start)
+    if len(data) - start < _SMALL:
+        return _scan_small(data, start, verify=verify)
     bounds = _walk(memoryview(data), start)
     bad = first_bad_checksum(memoryview(data), bounds) if verify else None
     if bad is not None:
@@ -163,13 +163,14 @@ def payload_views(data: memoryview, bounds: Bounds) -> npt.NDArray[np.void]:
     return views
 
 
-def _scan_small(data: Bytes, offset: int) -> Scan:
+def _scan_small(data: Bytes, offset: int, *, verify: bool) -> Scan:
     bounds, stop = [offset], len(data)
     unpack, flaw = _ENTRY_HEADER.unpack_from, None
     while offset < stop:
         start = offset + ENTRY_HEADER_SIZE
         length, crc = unpack(data, offset) if start <= stop else (0, 0)
-        if not 0 < length <= stop - start or crc32(data[start : start + length]) != crc:
+        torn = not 0 < length <= stop - start
+        if torn or (verify and crc32(data[start : start + length]) != crc):
             decoded = decode_entry(data, offset)
             flaw = decoded if isinstance(decoded, Flaw) else None
             break

@@ -2,17 +2,13 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from os import PathLike, fspath
-from typing import Any, Literal, TypeAlias, overload
-from urllib.parse import unquote, urlsplit
+from typing import Any, Literal, overload
 
-from holdfast.disk import Disk, OsDisk
+from holdfast.disk import Disk, OsDisk, Path
 from holdfast.errors import HoldfastError
 from holdfast.logs.log import Guest, Log
 from holdfast.logs.shanghai import ShanghaiGuest, ShanghaiLog
 from holdfast.logs.shanghai.directory import segment_sizes
-
-Path: TypeAlias = str | PathLike[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +51,7 @@ def open_log(path: Path, *, read_only: bool = False, **options: Any) -> Guest | 
     >>> with holdfast.open_log(directory, read_only=True) as log:
     ...     rows = pyarrow.Table.from_batches(log.scan())
     """
-    disk = OsDisk(local_path(path))
+    disk = OsDisk(path)
     format = format_of(disk)
     return format.open_read_only(disk) if read_only else format.open(disk, **options)
 
@@ -64,7 +60,7 @@ def create_log(path: Path, format: str = "shanghai", **options: Any) -> Log:
     """Make an empty log in a new or empty directory, durably, and open it as its owner."""
     if format not in FORMATS:
         raise ValueError(f"no log format {format!r}; there are {', '.join(FORMATS)}")
-    disk = OsDisk(local_path(path))
+    disk = OsDisk(path)
     try:
         strangers = list(disk.list())
     except FileNotFoundError:
@@ -72,13 +68,3 @@ def create_log(path: Path, format: str = "shanghai", **options: Any) -> Log:
     if strangers:
         raise FileExistsError(f"{disk!r} is not empty: it holds {strangers[0]}")
     return FORMATS[format].open(disk, **options)
-
-
-def local_path(path: Path) -> str:
-    """A path or file:// URL as a path."""
-    text = fspath(path)
-    if text.startswith("file://"):
-        return unquote(urlsplit(text).path)
-    if "://" in text:
-        raise ValueError(f"a log lives in a local directory, not at {text}")
-    return text

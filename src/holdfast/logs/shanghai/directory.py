@@ -11,7 +11,7 @@ Headers carry no checksum, so each is checked against its name and its neighbour
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import pairwise
 
 from holdfast.disk import Disk
@@ -124,7 +124,8 @@ def read_mark(disk: Disk) -> Mark | None:
 
 
 def write_mark(disk: Disk, mark: Mark | None) -> None:
-    text = json.dumps({"format": "shanghai", "complete": asdict(mark) if mark else None}, indent=1)
+    complete = mark and {field: getattr(mark, field) for field in mark.__slots__}
+    text = json.dumps({"format": "shanghai", "complete": complete})
     disk.create(_METADATA, text.encode(), replace=True)
 
 

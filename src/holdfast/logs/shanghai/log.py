@@ -20,7 +20,7 @@ from holdfast.errors import CorruptError, HoldfastError, PoisonedError
 from holdfast.formats import shanghai as fmt
 from holdfast.logs.log import Payloads, as_payloads
 from holdfast.logs.replicas import Replicas
-from holdfast.logs.shanghai.directory import Mark, read_mark, segment_name, write_mark
+from holdfast.logs.shanghai.directory import Mark, segment_name, write_mark
 from holdfast.logs.shanghai.guest import ShanghaiGuest
 from holdfast.logs.shanghai.recovery import recover
 from holdfast.logs.shanghai.retention import Compaction, Retention, choose
@@ -111,7 +111,7 @@ class ShanghaiLog(ShanghaiGuest):
         if not self.damage:
             self._number = state.found[-1].number
             self._file = self._disk.open(self._tail.name, writable=True)
-            self._mark = read_mark(self._disk)
+            self._mark = state.mark
             self._leave_mark()
 
     def _close(self) -> None:

@@ -37,6 +37,7 @@ class State:
     found: list[Found]
     bounds: "array[int]"  # of the entries of the last segment
     damage: list[Damage]
+    mark: Mark | None = None
     torn: Damage | None = None
     mended: list[str] = field(default_factory=list)
 
@@ -52,16 +53,16 @@ def survey(disk: Disk) -> State:
     if not found:
         if mark is not None:
             damage.append(Damage(mark.name, 0, 0, mark.last_lsn, "missing, with all segments"))
-        return State(found, array("q"), damage)
+        return State(found, array("q"), damage, mark)
     last = found[-1]
     if isinstance(last.header, Flaw):
-        return State(found, array("q", [fmt.HEADER_SIZE]), damage)
+        return State(found, array("q", [fmt.HEADER_SIZE]), damage, mark)
     file = disk.open(last.name)
     try:
         bounds, flaw = read_entries(file, fmt.HEADER_SIZE, last.size)
     finally:
         file.close()
-    state = State(found, bounds, damage)
+    state = State(found, bounds, damage, mark)
     _judge_tail(state, last, last.header, flaw, mark)
     return state
 
@@ -158,7 +159,3 @@ def _cut_tail(disk: Disk, state: State, file: File, last: Found, stop: int) -> N
         why = state.torn.why if state.torn else ""
         state.mended.append(f"{last.name}: torn write of {len(rest)} bytes ({why}) kept in {kept}")
     file.resize(stop)
-
-
-def mark_of(found: Found, header: fmt.Header, bounds: "array[int]") -> Mark:
-    return Mark(found.name, str(header.id), bounds[-1], header.first_lsn + len(bounds) - 2)

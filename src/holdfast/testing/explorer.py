@@ -1,0 +1,261 @@
+"""Crashes a log in every way the simulated disk knows, and holds it to what it promised.
+
+The oracle: what was acknowledged, or shown by an earlier recovery or to a guest, is there; after
+it comes at most a prefix of the batch in flight (all or nothing of it, where the format can);
+nothing is invented; and the log can be read and appended to.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import product
+from random import Random
+from typing import Protocol, TypeAlias
+
+from holdfast.disk import Disk
+from holdfast.errors import HoldfastError
+from holdfast.logs.log import Guest, Log
+from holdfast.testing.sim_disk import Fault, PowerLost, SimDisk
+
+
+class BrokenPromiseError(AssertionError):
+    """A log has lost, invented or hidden something.  `kind` is one of those three words."""
+
+    def __init__(self, kind: str, what: str) -> None:
+        super().__init__(f"{kind}: {what}")
+        self.kind = kind
+
+
+class Subject(Protocol):
+    """A kind of log under test."""
+
+    batch_is_atomic: bool  # may a crash leave a part of a batch?
+
+    def open(self, disk: Disk) -> Log: ...
+
+    def open_read_only(self, disk: Disk) -> Guest: ...
+
+    def steps(self) -> "dict[str, Step]":
+        """What a life is made of: the common steps and the format's own."""
+        ...
+
+
+@dataclass(slots=True)
+class Ledger:
+    """What a log has promised so far.  Entry i + 1 is promised[i]."""
+
+    promised: list[bytes] = field(default_factory=list)
+    in_flight: list[bytes] = field(default_factory=list)
+    first_min: int = 1  # compaction has durably removed what is before
+    first_max: int = 1  # ... and was allowed to go this far
+
+    def hold(self, log: Guest, *, batch_is_atomic: bool) -> None:
+        """Compare; what the log shows now it has promised from now on."""
+        first, last = log.first_index, log.last_index
+        if not self.first_min <= first <= self.first_max:
+            kind = "lost" if first > self.first_max else "invented"
+            raise BrokenPromiseError(
+                kind, f"begins at {first}, not {self.first_min}..{self.first_max}"
+            )
+        if last < len(self.promised):
+            raise BrokenPromiseError("lost", f"{last} of {len(self.promised)} entries are there")
+        try:
+            found = [log.read(index) for index in range(first, last + 1)]
+        except HoldfastError as error:
+            raise BrokenPromiseError("hidden", str(error)) from error
+        kept = self.promised[first - 1 :]
+        if found[: len(kept)] != kept:
+            raise BrokenPromiseError("lost", "an entry is not what was acknowledged")
+        extra = found[len(kept) :]
+        if extra != self.in_flight[: len(extra)]:
+            raise BrokenPromiseError("invented", f"{extra!r} after what was acknowledged")
+        if batch_is_atomic and extra and extra != self.in_flight:
+            raise BrokenPromiseError(
+                "invented", f"{len(extra)} of a batch of {len(self.in_flight)}"
+            )
+        self.promised += extra
+        self.in_flight = []
+        self.first_min = self.first_max = first
+
+
+class Life:
+    """One process's use of a log, from opening it to its death."""
+
+    def __init__(self, subject: Subject, disk: SimDisk, ledger: Ledger, random: Random) -> None:
+        self.subject, self.disk, self.ledger, self.random = subject, disk, ledger, random
+        self.log: Log
+
+    def begin(self) -> None:
+        self.log = self.subject.open(self.disk)
+        self.hold(self.log)
+
+    def hold(self, log: Guest) -> None:
+        self.ledger.hold(log, batch_is_atomic=self.subject.batch_is_atomic)
+
+    def append(self, payloads: list[bytes]) -> None:
+        self.ledger.in_flight = payloads
+        self.log.append(payloads)
+        self.ledger.promised += payloads
+        self.ledger.in_flight = []
+
+    def payload(self, size: int) -> bytes:
+        return self.random.randbytes(size)
+
+
+Step: TypeAlias = Callable[[Life], None]
+
+
+def append_one(life: Life) -> None:
+    life.append([life.payload(3)])
+
+
+def append_batch(life: Life) -> None:
+    life.append([life.payload(size) for size in (1, 20, 5)])
+
+
+def append_large(life: Life) -> None:
+    life.append([life.payload(150)])
+
+
+def reopen(life: Life) -> None:
+    life.log.close()
+    life.begin()
+
+
+def look_as_guest(life: Life) -> None:
+    guest = life.subject.open_read_only(life.disk)
+    life.hold(guest)
+    guest.close()
+
+
+STEPS: dict[str, Step] = {
+    "append": append_one,
+    "batch": append_batch,
+    "large": append_large,
+    "reopen": reopen,
+    "guest": look_as_guest,
+}
+
+
+class Explorer:
+    """Runs lives of one kind of log, and counts what it has seen."""
+
+    def __init__(self, subject: Subject, *, seed: int = 0, images_per_point: int = 6) -> None:
+        self.subject, self.seed, self.images_per_point = subject, seed, images_per_point
+        self.images = 0
+        self.acknowledged = 0
+        self.fired: Counter[str] = Counter()
+        self._distinct: set[int] = set()
+
+    @property
+    def distinct(self) -> int:
+        return len(self._distinct)
+
+    def sequences(self, length_max: int) -> Iterator[tuple[str, ...]]:
+        """Every way to string together up to so many steps."""
+        for length in range(length_max + 1):
+            yield from product(self.subject.steps(), repeat=length)
+
+    def every_crash_point(self, sequence: Sequence[str], seed: int = 0) -> None:
+        """Cut the power, and kill, at each change that this sequence makes to the disk."""
+        at = 0
+        while (life := self._live(sequence, at, seed)) is not None:
+            random = Random(f"{self.seed}/{sequence}/{at}/{seed}")
+            for _ in range(self.images_per_point):
+                self._outlive(life, life.disk.after_power_cut(random), random)
+            self._outlive(life, life.disk.after_kill(), random)
+            at += 1
+
+    def lives(self, seed: int, count: int = 5) -> None:
+        """Several lives on one disk, each cut short somewhere, often in recovery."""
+        random, disk, ledger = Random(f"{self.seed}/{seed}"), SimDisk(), Ledger()
+        disk.posix.fired = self.fired
+        steps = list(self.subject.steps().values())
+        for number in range(count):
+            disk.posix.operations = 0
+            disk.posix.dies_at = int(random.random() * random.choice((8, 20, 40)))
+            life = Life(self.subject, disk, ledger, random)
+            try:
+                life.begin()
+                while True:
+                    random.choice(steps)(life)
+            except PowerLost:
+                disk = disk.after_kill() if random.random() < 0.3 else disk.after_power_cut(random)
+                self._see(disk)
+            except BrokenPromiseError as error:
+                error.add_note(f"in life {number} of seed {self.seed}/{seed}")
+                raise
+        self._judge(disk, ledger, random)
+        self.acknowledged += len(ledger.promised)
+
+    def every_fault(self, sequence: Sequence[str], kind: str, *, for_ever: bool) -> None:
+        """Let each system call that this sequence makes fail in turn; then lose power too."""
+        at = 0
+        while True:
+            random = Random(f"{self.seed}/{sequence}/{kind}/{at}")
+            disk, ledger = SimDisk(), Ledger()
+            disk.posix.fired = self.fired
+            life = Life(self.subject, disk, ledger, random)
+            disk.posix.fault = Fault(kind, at, for_ever)
+            try:
+                life.begin()
+                for name in sequence:
+                    self.subject.steps()[name](life)
+            except (OSError, HoldfastError):
+                pass  # it said so: that is all that is asked of it
+            if disk.posix.calls <= at:
+                return
+            self._judge(disk.after_power_cut(random), ledger, random)
+            self._judge(disk.after_kill(), ledger, random)
+            at += 1
+
+    def _live(self, sequence: Sequence[str], dies_at: int, seed: int) -> Life | None:
+        """A life that dies at one change; None if it does not make so many."""
+        disk = SimDisk()
+        disk.posix.fired = self.fired
+        disk.posix.dies_at = dies_at
+        life = Life(self.subject, disk, Ledger(), Random(f"{sequence}/{seed}"))
+        try:
+            life.begin()
+            for name in sequence:
+                self.subject.steps()[name](life)
+        except PowerLost:
+            return life
+        except BrokenPromiseError as error:
+            error.add_note(f"without a crash, in {sequence}")
+            raise
+        self.acknowledged += len(life.ledger.promised)
+        return None
+
+    def _outlive(self, life: Life, disk: SimDisk, random: Random) -> None:
+        """Recover; now and then die once more inside recovery and recover from that."""
+        self._see(disk)
+        ledger = life.ledger
+        ledger = Ledger(
+            list(ledger.promised), list(ledger.in_flight), ledger.first_min, ledger.first_max
+        )
+        if random.random() < 0.3:
+            disk.posix.operations, disk.posix.dies_at = 0, int(random.random() * 12)
+            second = Life(self.subject, disk, ledger, random)
+            try:
+                second.begin()
+                append_one(second)
+            except PowerLost:
+                pass
+            disk = disk.after_power_cut(random) if random.random() < 0.7 else disk.after_kill()
+            self._see(disk)
+        self._judge(disk, ledger, random)
+
+    def _judge(self, disk: SimDisk, ledger: Ledger, random: Random) -> None:
+        life = Life(self.subject, disk, ledger, random)
+        try:
+            life.begin()
+            if random.random() < 0.2:  # it must not only be readable but go on
+                append_one(life)
+                life.hold(life.log)
+        except HoldfastError as error:
+            raise BrokenPromiseError("hidden", f"cannot go on: {error}") from error
+
+    def _see(self, disk: SimDisk) -> None:
+        self.images += 1
+        self._distinct.add(hash(frozenset(disk.files().items())))

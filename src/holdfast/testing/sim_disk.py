@@ -1,0 +1,382 @@
+"""A disk in memory that can lose power, fill up, fail and rot.
+
+The fault model.  A sync makes durable what was written to that file before, and nothing else; a
+directory sync makes durable the names in that directory.  Until then a power cut leaves every
+write old, new, zero, garbled or torn at any byte, piece by piece, a file's size and its bytes
+apart from each other, and every created, renamed or removed name done or not.  A write never
+harms bytes outside its range.  A kill keeps all that was written, synced or not: it may yet be
+lost to a later power cut.
+
+A call can fail: EIO, ENOSPC, a short write, or a sync that reports EIO once and then, like Linux,
+calls the lost pages clean.  All of it is decided by a seed, and every fault that fires is counted:
+a fault that never fired has proved nothing.
+
+The simulation sits under OsDisk, below the system calls, so what is tried is the code that ships.
+"""
+
+import errno
+import os
+from collections import Counter
+from dataclasses import dataclass, field
+from itertools import pairwise
+from random import Random
+
+from holdfast.disk import OsDisk, Posix
+
+ROOT = "/sim"
+
+
+class PowerLost(BaseException):
+    """Not an Exception: no error handler in the code under test may swallow a power cut."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Fail the `at`-th system call (from 0), and with `for_ever` all later ones of its kind."""
+
+    kind: str  # eio, enospc, short write, sync eio
+    at: int
+    for_ever: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class _Inode:  # compared and hashed by identity
+    live: bytearray = field(default_factory=bytearray)
+    durable: bytes = b""
+    pending: "list[tuple[int, bytes | None]]" = field(default_factory=list)  # None: a new size
+
+    def write(self, offset: int, data: bytes | None) -> None:
+        _land(self.live, offset, data)
+        self.pending.append((offset, data))
+
+    def sync(self) -> None:
+        if self.pending:
+            durable = bytearray(self.durable)
+            for offset, data in self.pending:
+                _land(durable, offset, data)
+            self.durable = bytes(durable)
+            self.pending.clear()
+
+
+@dataclass(slots=True, eq=False)
+class _Directory:
+    live: "dict[str, _Inode | _Directory]" = field(default_factory=dict)
+    durable: "dict[str, _Inode | _Directory]" = field(default_factory=dict)
+    pending: "list[dict[str, _Inode | _Directory | None]]" = field(default_factory=list)
+
+    def change(self, names: "dict[str, _Inode | _Directory | None]") -> None:
+        _rename(self.live, names)
+        self.pending.append(names)
+
+    def sync(self) -> None:
+        self.durable = dict(self.live)
+        self.pending.clear()
+
+
+class SimPosix(Posix):
+    """The system calls of OsDisk, on inodes and directories in memory."""
+
+    def __init__(
+        self, root: _Directory | None = None, *, fired: Counter[str] | None = None
+    ) -> None:
+        self.fired: Counter[str] = Counter() if fired is None else fired
+        self.operations = 0  # that change something: where a crash can hit
+        self.calls = 0  # of any kind: where a fault can hit
+        self.dies_at: int | None = None
+        self.fault: Fault | None = None
+        self._broken = False
+        self._root = root or _Directory()
+        self._found: dict[str, _Directory] = {}
+        self._fds: dict[int, _Inode] = {}
+        self._next_fd = 3
+        self._locks: dict[int, _Inode] = {}
+
+    # Calls that change something
+
+    def open(self, path: str, flags: int) -> int:
+        directory, name = self._parent(path)
+        node = directory.live.get(name)
+        if node is None and not flags & os.O_CREAT:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        self._call("create" if node is None else "open")
+        if node is None:
+            node = _Inode()
+            directory.change({name: node})
+            self._operate()
+        if isinstance(node, _Directory):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+        if flags & os.O_TRUNC and node.live:
+            node.write(0, None)
+            self._operate()
+        self._next_fd += 1
+        self._fds[self._next_fd] = node
+        return self._next_fd
+
+    def pwrite(self, fd: int, data: memoryview, offset: int, *, sync: bool) -> int:
+        inode, content = self._fds[fd], bytes(data)
+        if self._call("write") == "short write" and len(content) > 1:
+            self.fired["short write"] += 1
+            content = content[: len(content) // 2]
+        inode.write(offset, content)
+        self._operate()
+        if sync:
+            self._sync(inode, only_last=True)
+        return len(content)
+
+    def resize(self, fd: int, size: int) -> None:
+        self._call("write")
+        self._fds[fd].write(size, None)
+        self._operate()
+
+    def fdatasync(self, fd: int) -> None:
+        self._sync(self._fds[fd])
+
+    def mkdir(self, path: str) -> None:
+        directory, name = self._parent(path)
+        self._call("create")
+        if name in directory.live:
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
+        directory.change({name: _Directory()})
+        self._operate()
+
+    def rename(self, path: str, new: str) -> None:
+        source, name = self._parent(path)
+        target, new_name = self._parent(new)
+        self._call("rename")
+        node = source.live[name]
+        if source is target:
+            source.change({new_name: node, name: None})
+        else:
+            target.change({new_name: node})
+            source.change({name: None})
+        self._operate()
+
+    def unlink(self, path: str) -> None:
+        directory, name = self._parent(path)
+        self._call("unlink")
+        if name not in directory.live:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        directory.change({name: None})
+        self._operate()
+
+    def sync_directory(self, path: str) -> None:
+        self._call("sync")
+        self._operate()
+        self._directory(path).sync()
+
+    # Calls that only look
+
+    def pread(self, fd: int, size: int, offset: int) -> bytes:
+        self._call("read")
+        return bytes(self._fds[fd].live[offset : offset + size])
+
+    def map(self, fd: int) -> memoryview:
+        self._call("read")
+        return memoryview(bytes(self._fds[fd].live))
+
+    def close(self, fd: int) -> None:
+        self._fds.pop(fd, None)
+        self._locks.pop(fd, None)
+
+    def try_lock(self, fd: int) -> bool:
+        if self._fds[fd] in self._locks.values():
+            return False
+        self._locks[fd] = self._fds[fd]
+        return True
+
+    def exists(self, path: str) -> bool:
+        try:
+            directory, name = self._parent(path)
+        except FileNotFoundError:
+            return False
+        return not name or name in directory.live
+
+    def sizes(self, path: str) -> dict[str, int]:
+        self._call("read")
+        nodes = self._directory(path).live.items()
+        return {name: len(node.live) for name, node in nodes if isinstance(node, _Inode)}
+
+    # The end of the world
+
+    def kill(self) -> None:
+        """The process dies; what it wrote is still in the cache, synced or not."""
+        self.fired["kill"] += 1
+        self.dies_at, self.fault, self._broken = None, None, False
+        self._fds.clear()
+        self._locks.clear()
+
+    def after_power_cut(self, random: Random) -> "SimPosix":
+        """What is on the disk after a power cut now: one of the many images that could be."""
+        self.fired["power cut"] += 1
+        return SimPosix(self._image_of(self._root, random, {}), fired=self.fired)
+
+    def _image_of(
+        self, directory: _Directory, random: Random, seen: dict[_Inode, _Inode]
+    ) -> _Directory:
+        names = dict(directory.durable)
+        for change in directory.pending:
+            kept = random.random() < 0.5
+            self.fired["name kept" if kept else "name lost"] += 1
+            if kept:
+                _rename(names, change)
+        image = _Directory()
+        for name, node in names.items():
+            if isinstance(node, _Directory):
+                image.live[name] = self._image_of(node, random, seen)
+            else:
+                if node not in seen:
+                    content = self._content_of(node, random)
+                    seen[node] = _Inode(bytearray(content), content)
+                image.live[name] = seen[node]
+        image.durable = dict(image.live)
+        return image
+
+    def _content_of(self, inode: _Inode, random: Random) -> bytes:
+        if not inode.pending:
+            return inode.durable
+        content = bytearray(inode.durable)
+        for offset, data in inode.pending:
+            if data is None:
+                if random.random() < 0.5:
+                    _land(content, offset, None)
+                continue
+            cuts = [0, len(data)]
+            if random.random() < 0.6:
+                cuts += [
+                    int(random.random() * (len(data) + 1))
+                    for _ in range(1 + int(random.random() * 3))
+                ]
+                cuts.sort()
+                self.fired["torn"] += 1
+            for begin, end in pairwise(cuts):
+                self._land_piece(content, offset + begin, data[begin:end], random)
+        return bytes(content)
+
+    def _land_piece(self, content: bytearray, offset: int, piece: bytes, random: Random) -> None:
+        fate = ("new", "new", "old", "zero", "garbled")[int(random.random() * 5)]
+        self.fired[fate] += 1
+        if fate == "old" or not piece:
+            return
+        if fate == "zero":
+            piece = bytes(len(piece))
+        elif fate == "garbled":
+            piece = random.randbytes(len(piece))
+        _land(content, offset, piece)
+
+    # Faults
+
+    def _call(self, kind: str) -> str:
+        """Count a call; fail it if its turn has come."""
+        fault, number = self.fault, self.calls
+        self.calls += 1
+        if fault is None or not (number == fault.at or (fault.for_ever and number > fault.at)):
+            return ""
+        fails = {
+            "eio": True,
+            "enospc": kind in ("write", "create"),
+            "short write": kind == "write",
+            "sync eio": kind == "sync",
+        }[fault.kind]
+        if not fails or fault.kind == "short write":
+            return fault.kind if fails else ""
+        self.fired[fault.kind] += 1
+        self._broken = True
+        code = errno.ENOSPC if fault.kind == "enospc" else errno.EIO
+        raise OSError(code, os.strerror(code))
+
+    def _operate(self) -> None:
+        """The change is made, but if power goes now nobody is told, and nothing is synced."""
+        if self.dies_at is not None and self.operations >= self.dies_at:
+            raise PowerLost
+        self.operations += 1
+
+    def _sync(self, inode: _Inode, *, only_last: bool = False) -> None:
+        try:
+            self._call("sync")
+        except OSError:
+            inode.pending.clear()  # the pages are called clean now; they never reached the disk
+            raise
+        self._operate()
+        if only_last and len(inode.pending) > 1:
+            durable = bytearray(inode.durable)
+            _land(durable, *inode.pending.pop())
+            inode.durable = bytes(durable)
+        else:
+            inode.sync()
+
+    def _directory(self, path: str) -> _Directory:
+        if path in self._found:
+            return self._found[path]
+        node: _Inode | _Directory = self._root
+        for part in path.split("/"):
+            if part:
+                found = node.live.get(part) if isinstance(node, _Directory) else None
+                if found is None:
+                    raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+                node = found
+        if not isinstance(node, _Directory):
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)
+        self._found[path] = node  # directories are made, and never removed
+        return node
+
+    def _parent(self, path: str) -> tuple[_Directory, str]:
+        directory, _, name = path.rpartition("/")
+        return self._directory(directory), name
+
+
+class SimDisk(OsDisk):
+    """An OsDisk whose kernel and platter are simulated.
+
+    >>> disk = SimDisk()
+    >>> disk.posix.dies_at = 3                 # the fourth change finds the power gone
+    >>> disk = disk.after_power_cut(seed=7)    # ... and this is what is found afterwards
+    """
+
+    def __init__(self, posix: SimPosix | None = None, path: str = ROOT) -> None:
+        if posix is None:
+            posix = SimPosix()
+            posix.mkdir(ROOT)
+            posix.sync_directory("/")
+            posix.operations = posix.calls = 0
+        self.posix = posix
+        super().__init__(path, posix=posix)
+
+    def after_power_cut(self, random: Random) -> "SimDisk":
+        return SimDisk(self.posix.after_power_cut(random), self._path)
+
+    def after_kill(self) -> "SimDisk":
+        self.posix.kill()
+        return self
+
+    def files(self) -> dict[str, bytes]:
+        """What a reader of the top directory would find."""
+        nodes = self.posix._directory(self._path).live
+        return {name: bytes(node.live) for name, node in nodes.items() if isinstance(node, _Inode)}
+
+    def flip(self, name: str, bit: int) -> None:
+        """Let one bit rot."""
+        node = self.posix._directory(self._path).live[name]
+        assert isinstance(node, _Inode)
+        node.live[bit // 8] ^= 1 << bit % 8
+        node.durable = bytes(node.live)
+        self.posix.fired["bit flip"] += 1
+
+
+def _land(content: bytearray, offset: int, data: bytes | None) -> None:
+    if data is None:
+        del content[offset:]
+        content.extend(bytes(offset - len(content)))
+        return
+    if offset > len(content):
+        content.extend(bytes(offset - len(content)))
+    content[offset : offset + len(data)] = data
+
+
+def _rename(
+    names: "dict[str, _Inode | _Directory]", change: "dict[str, _Inode | _Directory | None]"
+) -> None:
+    for name, node in change.items():
+        if node is None:
+            names.pop(name, None)
+        else:
+            names[name] = node
