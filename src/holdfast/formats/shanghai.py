@@ -143,6 +143,20 @@ def scan(data: Bytes, start: int = HEADER_SIZE, *, verify: bool = True) -> Scan:
     return Scan(bounds, flaw if isinstance(flaw, Flaw) else None)
 
 
+def resync(data: memoryview, offset: int) -> int | None:
+    """The first place from `offset` on from which sound entries reach the very end of `data`."""
+    while offset < len(data):
+        guess = _guess(data, offset)
+        if guess is None:
+            offset += _WINDOW_SIZE
+            continue
+        found = scan(data, guess)
+        if found.flaw is None:
+            return guess
+        offset = max(guess, int(found.bounds[-1])) + 1
+    return None
+
+
 def payload_views(data: memoryview, bounds: Bounds) -> npt.NDArray[np.void]:
     """Arrow's string-view structs over `data` for the entries between these bounds: no copy."""
     starts = bounds[:-1] + ENTRY_HEADER_SIZE

@@ -6,7 +6,7 @@ any number of guests read it, beside a live owner too, and change nothing.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
 
 from holdfast.errors import OutOfRangeError
 
@@ -91,6 +91,7 @@ class SegmentInfo:
     id: str
 
 
+@runtime_checkable
 class Inspectable(Protocol):
     """A log that can say what it is made of, and check each part."""
 

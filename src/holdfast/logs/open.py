@@ -9,6 +9,7 @@ from holdfast.errors import HoldfastError
 from holdfast.logs.log import Guest, Log
 from holdfast.logs.shanghai import ShanghaiGuest, ShanghaiLog
 from holdfast.logs.shanghai.directory import segment_sizes
+from holdfast.logs.shanghai.repair import apply_repair, plan_repair
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,11 +20,18 @@ class Format:
     owns: Callable[[Disk], bool]  # does this directory hold such a log?
     open: Callable[..., Log]
     open_read_only: Callable[[Disk], Guest]
+    plan_repair: Callable[..., Any]
+    apply_repair: Callable[..., None]
 
 
 FORMATS = {
     "shanghai": Format(
-        "shanghai", lambda disk: bool(segment_sizes(disk)), ShanghaiLog, ShanghaiGuest
+        "shanghai",
+        lambda disk: bool(segment_sizes(disk)),
+        ShanghaiLog,
+        ShanghaiGuest,
+        plan_repair,
+        apply_repair,
     ),
 }
 

@@ -7,7 +7,7 @@ nothing is invented; and the log can be read and appended to.
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
 from random import Random
 from typing import Protocol, TypeAlias
@@ -48,6 +48,10 @@ class Ledger:
     in_flight: list[bytes] = field(default_factory=list)
     first_min: int = 1  # compaction has durably removed what is before
     first_max: int = 1  # ... and was allowed to go this far
+
+    def copy(self) -> "Ledger":
+        """For one of several futures."""
+        return replace(self, promised=list(self.promised), in_flight=list(self.in_flight))
 
     def hold(self, log: Guest, *, batch_is_atomic: bool) -> None:
         """Compare; what the log shows now it has promised from now on."""
@@ -205,7 +209,7 @@ class Explorer:
                 pass  # it said so: that is all that is asked of it
             if disk.posix.calls <= at:
                 return
-            self._judge(disk.after_power_cut(random), ledger, random)
+            self._judge(disk.after_power_cut(random), ledger.copy(), random)
             self._judge(disk.after_kill(), ledger, random)
             at += 1
 
@@ -230,10 +234,7 @@ class Explorer:
     def _outlive(self, life: Life, disk: SimDisk, random: Random) -> None:
         """Recover; now and then die once more inside recovery and recover from that."""
         self._see(disk)
-        ledger = life.ledger
-        ledger = Ledger(
-            list(ledger.promised), list(ledger.in_flight), ledger.first_min, ledger.first_max
-        )
+        ledger = life.ledger.copy()
         if random.random() < 0.3:
             disk.posix.operations, disk.posix.dies_at = 0, int(random.random() * 12)
             second = Life(self.subject, disk, ledger, random)

@@ -13,6 +13,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from zlib import crc32
 
 from holdfast.disk import Disk
 from holdfast.errors import UnsupportedError
@@ -93,7 +94,10 @@ def cross_check(found: Sequence[Found], *, seal_in_doubt: int | None) -> list[Da
     sound = [(s, s.header) for s in found if isinstance(s.header, fmt.Header)]
     for (one, a), (two, b) in pairwise(sound):
         adjacent = two.number == one.number + 1
-        if b.first_lsn < a.first_lsn:
+        if a.last_lsn and a.last_lsn < a.first_lsn - 1 and one.number != seal_in_doubt:
+            why = f"last LSN {a.last_lsn} is before its first, {a.first_lsn}"
+            damage.append(Damage(one.name, 32, 0, 0, why))
+        elif b.first_lsn < a.first_lsn:
             why = f"first LSN {b.first_lsn} is before {one.name}'s {a.first_lsn}"
             damage.append(Damage(two.name, 32, 0, 0, why))
         elif not adjacent and a.last_lsn + 1 != b.first_lsn:
@@ -115,8 +119,9 @@ def read_mark(disk: Disk) -> Mark | None:
     except FileNotFoundError:
         return None
     try:
-        mark = json.loads(file.read_at(0, 2**20))["complete"]
-        return Mark(str(mark["name"]), str(mark["id"]), int(mark["size"]), int(mark["last_lsn"]))
+        metadata = json.loads(file.read_at(0, 2**16))
+        mark = Mark(**metadata["complete"])
+        return mark if metadata["crc32"] == _crc_of(mark) else None
     except (ValueError, KeyError, TypeError):
         return None
     finally:
@@ -125,8 +130,12 @@ def read_mark(disk: Disk) -> Mark | None:
 
 def write_mark(disk: Disk, mark: Mark | None) -> None:
     complete = mark and {field: getattr(mark, field) for field in mark.__slots__}
-    text = json.dumps({"format": "shanghai", "complete": complete})
-    disk.create(_METADATA, text.encode(), replace=True)
+    metadata = {"format": "shanghai", "complete": complete, "crc32": mark and _crc_of(mark)}
+    disk.create(_METADATA, json.dumps(metadata).encode(), replace=True)
+
+
+def _crc_of(mark: Mark) -> int:
+    return crc32(f"{mark.name} {mark.id} {mark.size} {mark.last_lsn}".encode())
 
 
 def keep_aside(disk: Disk, name: str, offset: int, data: bytes) -> str:

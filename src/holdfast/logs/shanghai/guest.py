@@ -29,6 +29,7 @@ class ShanghaiGuest:
         self._disk = disk
         self._segments: tuple[Sealed | Active, ...] = ()
         self._loaded: dict[int, Sealed] = {}
+        self._doubtful: dict[str, Damage] = {}
         self.damage: tuple[Damage, ...] = ()
         self._survey()
 
@@ -49,7 +50,7 @@ class ShanghaiGuest:
             had = f"{self.first_index}..{self.last_index}"
             raise OutOfRangeError(f"entry {index} of a log that holds {had}")
         segment = segments[bisect_right(segments, index, key=lambda s: s.first_lsn) - 1]
-        self._refuse_gap(segment, index)
+        self._refuse_damaged(segment, index)
         if isinstance(segment, Sealed):
             self._keep_loaded(segment)
         return segment.read(index)
@@ -75,7 +76,7 @@ class ShanghaiGuest:
         return self.last_index
 
     def segments(self) -> list[SegmentInfo]:
-        broken = {damage.file for damage in self.damage}
+        broken = {damage.file for damage in self.damage} | set(self._doubtful)
         return [
             SegmentInfo(
                 segment.name,
@@ -123,7 +124,7 @@ class ShanghaiGuest:
         for segment in segments:
             end = min(stop, segment.stop_lsn)
             if start < end:
-                self._refuse_gap(segment, start)
+                self._refuse_damaged(segment, start)
                 yield from segment.scan(start, end)
                 start = end
                 if isinstance(segment, Sealed) and segment.first_lsn not in self._loaded:
@@ -166,6 +167,7 @@ class ShanghaiGuest:
         self._segments = tuple(segments)
         self._loaded = {}
         self.damage = tuple(state.damage)
+        self._doubtful = _doubtful(state)
 
     def _stop_lsn(self, found: Found, header: fmt.Header, after: Found) -> int:
         if isinstance(after.header, fmt.Header) and after.number == found.number + 1:
@@ -178,7 +180,9 @@ class ShanghaiGuest:
         finally:
             file.close()
 
-    def _refuse_gap(self, segment: Sealed | Active, index: int) -> None:
+    def _refuse_damaged(self, segment: Sealed | Active, index: int) -> None:
+        if damage := self._doubtful.get(segment.name):
+            raise CorruptError(damage.file, damage.offset, f"LSN {index}: {damage.why}")
         if not segment.first_lsn <= index < segment.stop_lsn:
             known = next((d for d in self.damage), None)
             where = known.file if known else segment.name
@@ -189,3 +193,15 @@ class ShanghaiGuest:
             while len(self._loaded) >= _LOADED_MAX:
                 self._loaded.pop(next(iter(self._loaded))).unload()
             self._loaded[segment.first_lsn] = segment
+
+
+def _doubtful(state: State) -> dict[str, Damage]:
+    """Segments whose LSNs cannot be relied on: a header contradicts, and which one is open."""
+    doubtful = {}
+    names = [found.name for found in state.found]
+    for damage in state.damage:
+        if damage.first_index == 0 and damage.file in names:
+            doubtful[damage.file] = damage
+            for name in names[names.index(damage.file) + 1 :][:1]:
+                doubtful.setdefault(name, damage)
+    return doubtful

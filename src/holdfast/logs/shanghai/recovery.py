@@ -11,6 +11,7 @@ Everything else is damage, and is reported, not mended.  What recovery exposes i
 """
 
 from array import array
+from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -39,6 +40,7 @@ class State:
     damage: list[Damage]
     mark: Mark | None = None
     torn: Damage | None = None
+    seal_is_due: bool = False  # on the last segment but one, whose entries are all there
     mended: list[str] = field(default_factory=list)
 
     def all_damage(self) -> list[Damage]:
@@ -63,16 +65,19 @@ def survey(disk: Disk) -> State:
     finally:
         file.close()
     state = State(found, bounds, damage, mark)
-    _judge_tail(state, last, last.header, flaw, mark)
+    _judge_tail(state, last, last.header, flaw)
+    if len(found) > 1 and found[-2].number == last.number - 1:
+        _judge_seal(disk, state, found[-2], last.header.first_lsn)
     return state
 
 
-def _judge_tail(
-    state: State, last: Found, header: fmt.Header, flaw: Flaw | None, mark: Mark | None
-) -> None:
+def _judge_tail(state: State, last: Found, header: fmt.Header, flaw: Flaw | None) -> None:
     stop_lsn, stop = header.first_lsn + len(state.bounds) - 1, state.bounds[-1]
-    promised = _promised_lsn(last, header, mark, state.found)
-    if header.last_lsn and flaw is None and header.last_lsn < stop_lsn - 1:
+    promised = _promised_lsn(last, header, state.mark, state.found)
+    if _contradicts(state.mark, last, header, state.bounds):
+        why = f"first LSN {header.first_lsn} is not what it was when the log was last closed"
+        state.damage.append(Damage(last.name, 32, 0, 0, why))
+    elif header.last_lsn and flaw is None and header.last_lsn < stop_lsn - 1:
         why = f"last LSN is {header.last_lsn}, but entries go on to {stop_lsn - 1}"
         state.damage.append(Damage(last.name, fmt.LAST_LSN_OFFSET, 0, 0, why))
     elif promised >= stop_lsn:
@@ -94,6 +99,32 @@ def _promised_lsn(last: Found, header: fmt.Header, mark: Mark | None, found: lis
     return promised if marked_is_here else max(promised, mark.last_lsn)
 
 
+def _contradicts(mark: Mark | None, last: Found, header: fmt.Header, bounds: "array[int]") -> bool:
+    """The mark says which LSN ended at which byte; headers have no checksum of their own."""
+    if mark is None or mark.name != last.name or mark.id != str(header.id):
+        return False
+    at = bisect_left(bounds, mark.size)
+    return at < len(bounds) and header.first_lsn + at - 1 != mark.last_lsn
+
+
+def _judge_seal(disk: Disk, state: State, before: Found, next_lsn: int) -> None:
+    header = before.header
+    if isinstance(header, Flaw) or header.last_lsn == next_lsn - 1:
+        return
+    file = disk.open(before.name)
+    try:
+        bounds, flaw = read_entries(file, fmt.HEADER_SIZE, before.size)
+    finally:
+        file.close()
+    stop_lsn = header.first_lsn + len(bounds) - 1
+    if flaw is None and stop_lsn == next_lsn:
+        state.seal_is_due = True
+        return
+    why = f"{flaw.why if flaw else 'it ends'}; the next segment begins at LSN {next_lsn}"
+    lost = (stop_lsn, next_lsn - 1) if flaw and stop_lsn < next_lsn else (0, 0)
+    state.damage.append(Damage(before.name, bounds[-1], *lost, why))
+
+
 def recover(disk: Disk, new_header: Callable[[int], fmt.Header], first_lsn: int) -> State:
     """Make the directory whole again after a crash, and durable.  For the owner, under its lock."""
     state = survey(disk)
@@ -104,8 +135,6 @@ def recover(disk: Disk, new_header: Callable[[int], fmt.Header], first_lsn: int)
         return survey(disk)
     if len(state.found) > 1:
         _finish_seal(disk, state)
-    if state.damage:
-        return state
     _settle_tail(disk, state)
     last, header = state.found[-1], state.found[-1].header
     assert isinstance(header, fmt.Header)
@@ -120,18 +149,11 @@ def recover(disk: Disk, new_header: Callable[[int], fmt.Header], first_lsn: int)
 
 def _finish_seal(disk: Disk, state: State) -> None:
     before, last = state.found[-2:]
-    assert isinstance(before.header, fmt.Header)
     assert isinstance(last.header, fmt.Header)
     last_lsn = last.header.first_lsn - 1
     file = disk.open(before.name, writable=True)
     try:
-        if before.header.last_lsn != last_lsn:
-            bounds, flaw = read_entries(file, fmt.HEADER_SIZE, before.size)
-            found = before.header.first_lsn + len(bounds) - 2
-            if flaw is not None or found != last_lsn:
-                why = f"{flaw.why if flaw else 'ends'}; {last.name} begins at LSN {last_lsn + 1}"
-                state.damage.append(Damage(before.name, bounds[-1], found + 1, last_lsn, why))
-                return
+        if state.seal_is_due:
             file.write_at(fmt.LAST_LSN_OFFSET, fmt.encode_last_lsn(last_lsn))
             state.mended.append(f"{before.name}: sealed at LSN {last_lsn}")
         file.sync()  # even when it looks right: a killed owner may have left it in the cache

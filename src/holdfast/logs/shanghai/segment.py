@@ -59,7 +59,12 @@ class Sealed:
                 data = file.map()  # the map outlives the file
             finally:
                 file.close()
-            self._open = data, fmt.scan(data, verify=False).bounds
+            found = fmt.scan(data, verify=False)
+            count, wanted = len(found.bounds) - 1, self.stop_lsn - self.first_lsn
+            if count > wanted or (found.flaw is None and count < wanted):
+                why = f"{count} entries, but LSNs {self.first_lsn} to {self.stop_lsn - 1}"
+                raise CorruptError(self.name, 32, why)
+            self._open = data, found.bounds
         return self._open
 
     def unload(self) -> None:
@@ -78,10 +83,8 @@ class Sealed:
         found = self.first_lsn + len(bounds) - 1
         last = self.stop_lsn - 1
         if found > self.stop_lsn:
-            excess = bounds[self.stop_lsn - self.first_lsn]
-            return Damage(
-                self.name, excess, 0, 0, f"goes on past LSN {last}, where the next begins"
-            )
+            why = f"{len(bounds) - 1} entries, but LSNs {self.first_lsn} to {last}"
+            return Damage(self.name, 32, 0, 0, why)
         if flaw is None and found < self.stop_lsn:
             flaw = Flaw(bounds[-1], "ends before the next segment begins")
         if flaw is None:

@@ -1,0 +1,255 @@
+"""Repair of a damaged Shanghai log: first say what would be lost, then do it.
+
+Indexes stay contiguous and keep their meaning, so a damaged stretch cannot simply be left out:
+either what comes before it is kept, or what comes after.  Whatever is taken out stays beside the
+log in .cut files.  Each step replaces or renames one file whole, so that a crash leaves a log
+that is still damaged and can be planned anew, or a repaired one.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Literal
+from uuid import UUID
+
+from holdfast import runtime
+from holdfast.disk import Disk
+from holdfast.errors import HoldfastError
+from holdfast.formats import shanghai as fmt
+from holdfast.formats.flaw import Flaw
+from holdfast.logs.log import Damage
+from holdfast.logs.shanghai.directory import Found, keep_aside, write_mark
+from holdfast.logs.shanghai.log import ShanghaiLog
+from holdfast.logs.shanghai.recovery import State, survey
+from holdfast.logs.shanghai.segment import read_entries
+
+Keep = Literal["before", "after"]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Set a whole file aside, or, with a header, keep only its bytes start..stop behind it."""
+
+    file: str
+    header: fmt.Header | None = None
+    start: int = 0
+    stop: int = 0
+
+    def __str__(self) -> str:
+        if self.header is None:
+            return f"set {self.file} aside"
+        return (
+            f"rewrite {self.file} from LSN {self.header.first_lsn} with its bytes "
+            f"{self.start}..{self.stop}; keep the rest aside"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class RepairPlan:
+    keep: Keep
+    damage: tuple[Damage, ...]
+    steps: tuple[Step, ...]
+    kept: tuple[int, int]  # the log's first and last index afterwards
+    lost: tuple[tuple[int, int], ...]  # ranges of indexes, both ends included
+
+    @property
+    def lossless(self) -> bool:
+        return not self.lost
+
+
+@dataclass(slots=True)
+class _Piece:
+    """The sound entries of one segment, in bytes start..stop."""
+
+    name: str
+    number: int
+    header: fmt.Header
+    start: int
+    stop: int
+    count: int
+    whole: bool  # nothing of the file is left out
+    as_is: bool  # nor does its header change
+
+    @property
+    def stop_lsn(self) -> int:
+        return self.header.first_lsn + self.count
+
+
+def plan_repair(disk: Disk, *, keep: Keep = "before") -> RepairPlan:
+    """Read everything, change nothing, and say what repair would keep and lose."""
+    if keep not in ("before", "after"):
+        raise ValueError(f"keep is 'before' or 'after' the damage, not {keep!r}")
+    state = survey(disk)
+    pieces, damage = _sound_pieces(disk, state)
+    if not pieces:
+        first = 1 + max([d.last_index for d in damage], default=0)
+        aside = tuple(Step(found.name) for found in state.found)
+        return RepairPlan(keep, tuple(damage), aside, (first, first - 1), _lost(damage, []))
+    run = _run_before(pieces) if keep == "before" else _run_after(pieces)
+    steps = _steps(state, run)
+    kept = (run[0].header.first_lsn, run[-1].stop_lsn - 1)
+    dropped = [p for p in pieces if not any(p is q for q in run)]
+    return RepairPlan(keep, tuple(damage), steps, kept, _lost(damage, dropped, kept))
+
+
+def apply_repair(
+    disk: Disk,
+    plan: RepairPlan,
+    *,
+    now_ms: Callable[[], int] = runtime.now_ms,
+    new_id: Callable[[], UUID] = runtime.new_id,
+) -> None:
+    """Carry a plan out, unless the log has changed since; then recover it as any owner would."""
+    lock = disk.lock()
+    try:
+        if plan_repair(disk, keep=plan.keep) != plan:
+            raise HoldfastError("the log has changed since this repair was planned; plan it again")
+        if plan.damage:
+            write_mark(disk, None)  # it speaks of entries that are about to go
+        for step in plan.steps:
+            _apply(disk, step)
+    finally:
+        lock.release()
+    with ShanghaiLog(disk, first_lsn=plan.kept[0], now_ms=now_ms, new_id=new_id) as log:
+        if log.damage:
+            raise HoldfastError(f"still damaged: {log.damage[0]}")
+
+
+def _apply(disk: Disk, step: Step) -> None:
+    if step.header is None:
+        disk.rename(step.file, _unused(disk, f"{step.file}.cut"))
+        return
+    file = disk.open(step.file)
+    try:
+        data = file.map()
+    finally:
+        file.close()
+    for offset, rest in ((0, data[: step.start]), (step.stop, data[step.stop :])):
+        if any(rest):
+            keep_aside(disk, step.file, offset, bytes(rest))
+    disk.create(
+        step.file, fmt.encode_header(step.header) + data[step.start : step.stop], replace=True
+    )
+
+
+def _unused(disk: Disk, name: str) -> str:
+    names, free, attempt = disk.list(), name, 1
+    while free in names:
+        attempt += 1
+        free = f"{name.removesuffix('.cut')}-{attempt}.cut"
+    return free
+
+
+def _sound_pieces(disk: Disk, state: State) -> tuple[list[_Piece], list[Damage]]:
+    """What can be read of each segment, oldest first, and all that cannot."""
+    damage = state.all_damage()
+    pieces: list[_Piece] = []
+    known = {d.file for d in damage}
+    for i, found in enumerate(state.found):
+        after = state.found[i + 1] if i + 1 < len(state.found) else None
+        stop_lsn = after.header.first_lsn if after and isinstance(after.header, fmt.Header) else 0
+        file = disk.open(found.name)
+        try:
+            bounds, flaw = read_entries(file, fmt.HEADER_SIZE, found.size)
+            data = file.map()
+        finally:
+            file.close()
+        header = found.header
+        if isinstance(header, Flaw):
+            first = _derive(pieces, found.number, stop_lsn if flaw is None else 0, len(bounds) - 1)
+            if first is None:
+                continue
+            header = fmt.Header(UUID(int=0), _created_ms(after, pieces), first)
+        count, stop = len(bounds) - 1, bounds[-1]
+        if stop_lsn and header.first_lsn + count > stop_lsn >= header.first_lsn:
+            count = stop_lsn - header.first_lsn
+            stop = bounds[count]
+        whole = stop == found.size or (after is None and state.torn is not None)
+        piece = _Piece(found.name, found.number, header, fmt.HEADER_SIZE, stop, count, whole, False)
+        piece.as_is = whole and header is found.header
+        pieces.append(piece)
+        if flaw is not None and after is not None:
+            last = stop_lsn - 1 if stop_lsn else header.last_lsn
+            if found.name not in known:
+                damage.append(Damage(found.name, stop, piece.stop_lsn, last, flaw.why))
+            if last >= piece.stop_lsn and (rest := _suffix(piece, data, last)) is not None:
+                pieces.append(rest)
+    return pieces, damage
+
+
+def _derive(pieces: list[_Piece], number: int, stop_lsn: int, count: int) -> int | None:
+    """The first LSN of a segment whose header is gone, from its neighbours."""
+    if pieces and pieces[-1].number == number - 1 and pieces[-1].whole:
+        sealed = pieces[-1].header.last_lsn
+        return sealed + 1 if sealed else pieces[-1].stop_lsn
+    return stop_lsn - count if stop_lsn > count else None
+
+
+def _created_ms(after: Found | None, pieces: list[_Piece]) -> int:
+    """For a header that is made up: never older than it was, or retention would take it early."""
+    if after is not None and isinstance(after.header, fmt.Header):
+        return after.header.created_ms
+    return pieces[-1].header.created_ms if pieces else 0
+
+
+def _suffix(piece: _Piece, data: memoryview, last: int) -> _Piece | None:
+    """The sound entries behind the damage: their LSNs are known from the end."""
+    start = fmt.resync(data, piece.stop + 1)
+    if start is None:
+        return None
+    count = len(fmt.scan(data, start).bounds) - 1
+    header = replace(piece.header, first_lsn=last + 1 - count, last_lsn=last)
+    if header.first_lsn < piece.stop_lsn:
+        return None
+    return _Piece(piece.name, piece.number, header, start, len(data), count, False, False)
+
+
+def _run_before(pieces: list[_Piece]) -> list[_Piece]:
+    run = pieces[:1]
+    for piece in pieces[1:]:
+        if piece.header.first_lsn != run[-1].stop_lsn or piece.name == run[-1].name:
+            break
+        run.append(piece)
+    return run
+
+
+def _run_after(pieces: list[_Piece]) -> list[_Piece]:
+    run = pieces[-1:]
+    for piece in reversed(pieces[:-1]):
+        if piece.stop_lsn != run[0].header.first_lsn or piece.name == run[0].name:
+            break
+        run.insert(0, piece)
+    return run
+
+
+def _steps(state: State, run: list[_Piece]) -> tuple[Step, ...]:
+    """Set aside from the ends inwards, so that what is kept stays in one run after any crash."""
+    names = {piece.name for piece in run}
+    order = [found.name for found in state.found]
+    first, last = order.index(run[0].name), order.index(run[-1].name)
+    aside = [Step(name) for name in (*order[:first], *reversed(order[last + 1 :]))]
+    aside += [Step(name) for name in order[first:last] if name not in names]
+    steps = []
+    for piece in run:
+        last_lsn = 0 if piece is run[-1] else piece.stop_lsn - 1
+        in_doubt = len(run) > 1 and piece is run[-2]  # recovery will see to its seal
+        if piece.as_is and (piece.header.last_lsn == last_lsn or in_doubt):
+            continue
+        header = replace(piece.header, last_lsn=last_lsn)
+        steps.append(Step(piece.name, header, piece.start, piece.stop))
+    return (*aside, *steps)
+
+
+def _lost(
+    damage: list[Damage], dropped: list[_Piece], kept: tuple[int, int] = (1, 0)
+) -> tuple[tuple[int, int], ...]:
+    ranges = [(d.first_index, d.last_index) for d in damage if d.first_index]
+    ranges += [(p.header.first_lsn, p.stop_lsn - 1) for p in dropped if p.count]
+    merged: list[tuple[int, int]] = []
+    for first, last in sorted(ranges):
+        if kept[0] <= first and last <= kept[1]:
+            continue
+        if merged and first <= merged[-1][1] + 1:
+            merged[-1] = (merged[-1][0], max(last, merged[-1][1]))
+        else:
+            merged.append((first, last))
+    return tuple(merged)
