@@ -78,8 +78,7 @@ class Ledger:
                 "invented", f"{len(extra)} of a batch of {len(self.in_flight)}"
             )
         self.promised += extra
-        self.in_flight = []
-        self.first_min = self.first_max = first
+        del self.in_flight[: len(extra)]
 
 
 class Life:
@@ -90,17 +89,39 @@ class Life:
         self.log: Log
 
     def begin(self) -> None:
-        self.log = self.subject.open(self.disk)
+        try:
+            self.log = self.subject.open(self.disk)
+        except HoldfastError as error:
+            if self.disk.posix.fault is not None:
+                raise  # it may refuse while the disk fails
+            raise BrokenPromiseError("hidden", f"cannot be opened: {error}") from error
         self.hold(self.log)
+        # Recovery has cut off what it did not show, and undone nothing else.
+        self.ledger.in_flight = []
+        self.ledger.first_min = self.ledger.first_max = self.log.first_index
 
     def hold(self, log: Guest) -> None:
         self.ledger.hold(log, batch_is_atomic=self.subject.batch_is_atomic)
 
     def append(self, payloads: list[bytes]) -> None:
-        self.ledger.in_flight = payloads
+        self.ledger.in_flight = list(payloads)
         self.log.append(payloads)
-        self.ledger.promised += payloads
+        self.ledger.promised += self.ledger.in_flight
         self.ledger.in_flight = []
+
+    def let_a_guest_watch(self) -> None:
+        """From now on a guest looks in now and then, also between a write and its sync."""
+        posix = self.disk.posix
+
+        def look() -> None:
+            if self.random.random() < 0.25:
+                posix.bystander, dies_at, posix.dies_at = None, posix.dies_at, None
+                guest = self.subject.open_read_only(self.disk)
+                self.hold(guest)
+                guest.close()
+                posix.bystander, posix.dies_at = look, dies_at
+
+        posix.bystander = look
 
     def payload(self, size: int) -> bytes:
         return self.random.randbytes(size)
@@ -181,6 +202,8 @@ class Explorer:
             life = Life(self.subject, disk, ledger, random)
             try:
                 life.begin()
+                if random.random() < 0.3:
+                    life.let_a_guest_watch()
                 while True:
                     random.choice(steps)(life)
             except PowerLost:
@@ -249,13 +272,10 @@ class Explorer:
 
     def _judge(self, disk: SimDisk, ledger: Ledger, random: Random) -> None:
         life = Life(self.subject, disk, ledger, random)
-        try:
-            life.begin()
-            if random.random() < 0.2:  # it must not only be readable but go on
-                append_one(life)
-                life.hold(life.log)
-        except HoldfastError as error:
-            raise BrokenPromiseError("hidden", f"cannot go on: {error}") from error
+        life.begin()
+        if random.random() < 0.2:  # it must not only be readable but go on
+            append_one(life)
+            life.hold(life.log)
 
     def _see(self, disk: SimDisk) -> None:
         self.images += 1

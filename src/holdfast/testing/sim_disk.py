@@ -17,6 +17,7 @@ The simulation sits under OsDisk, below the system calls, so what is tried is th
 import errno
 import os
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import pairwise
 from random import Random
@@ -84,7 +85,7 @@ class SimPosix(Posix):
         self.calls = 0  # of any kind: where a fault can hit
         self.dies_at: int | None = None
         self.fault: Fault | None = None
-        self._broken = False
+        self.bystander: Callable[[], None] | None = None  # looks on at every change
         self._root = root or _Directory()
         self._found: dict[str, _Directory] = {}
         self._fds: dict[int, _Inode] = {}
@@ -201,7 +202,7 @@ class SimPosix(Posix):
     def kill(self) -> None:
         """The process dies; what it wrote is still in the cache, synced or not."""
         self.fired["kill"] += 1
-        self.dies_at, self.fault, self._broken = None, None, False
+        self.dies_at = self.fault = self.bystander = None
         self._fds.clear()
         self._locks.clear()
 
@@ -280,12 +281,14 @@ class SimPosix(Posix):
         if not fails or fault.kind == "short write":
             return fault.kind if fails else ""
         self.fired[fault.kind] += 1
-        self._broken = True
         code = errno.ENOSPC if fault.kind == "enospc" else errno.EIO
         raise OSError(code, os.strerror(code))
 
     def _operate(self) -> None:
         """The change is made, but if power goes now nobody is told, and nothing is synced."""
+        if self.bystander is not None:
+            self.fired["bystander"] += 1
+            self.bystander()
         if self.dies_at is not None and self.operations >= self.dies_at:
             raise PowerLost
         self.operations += 1
