@@ -140,7 +140,8 @@ def scan(data: Bytes, start: int = HEADER_SIZE, *, verify: bool = True) -> Scan:
     if stop == len(data):
         return Scan(bounds, None)
     flaw = decode_entry(data, stop)
-    return Scan(bounds, flaw if isinstance(flaw, Flaw) else None)
+    assert isinstance(flaw, Flaw), "the walk stopped at a sound entry"
+    return Scan(bounds, flaw)
 
 
 def resync(data: memoryview, offset: int) -> int | None:
@@ -216,11 +217,12 @@ def _walk(data: memoryview, start: int) -> Bounds:
     guesses = (_guess(data, at) for at in range(start + _LANE_SIZE, last_start, _LANE_SIZE))
     begins = np.unique(np.array([start, *(g for g in guesses if g is not None)], np.int64))
     found, ends = _walk_lanes(data, begins, np.append(begins[1:], last_start + 1))
-    broken = np.flatnonzero(ends[:-1] != begins[1:])
-    stop = ends[broken[0]] if len(broken) else ends[-1]
     found.sort()
-    known = np.append(found[: np.searchsorted(found, stop)], stop)
-    return _walk_on(data, known) if len(broken) else known
+    broken = np.flatnonzero(ends[:-1] != begins[1:])
+    if not len(broken):
+        return np.append(found, ends[-1])
+    good = found[: np.searchsorted(found, begins[broken[0] + 1])]
+    return _walk_on(data, np.append(good, ends[broken[0]]))
 
 
 def _walk_lanes(data: memoryview, at: Bounds, limits: Bounds) -> tuple[Bounds, Bounds]:

@@ -39,9 +39,7 @@ def main() -> None:
     parser.add_argument("--life", type=int, default=0, help="varies batch sizes between restarts")
     parser.add_argument("--segment-size", type=int, default=256 * 1024)
     options = parser.parse_args()
-    log = FORMATS[options.format].open(
-        OsDisk(options.path), segment_size_max=options.segment_size
-    )
+    log = FORMATS[options.format].open(OsDisk(options.path), segment_size_max=options.segment_size)
     append_for_ever(log, random_payloads(options.seed), Random(options.life))
 
 
