@@ -9,6 +9,7 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 from holdfast.disk import OsDisk
 from holdfast.logs.open import FORMATS
@@ -24,7 +25,7 @@ class Promises:
     in_flight: int = 0  # the last index that may be there besides
 
     def hear(self, line: str) -> None:
-        word, *numbers = line.split()
+        word, *numbers = line.split() or [""]
         if word == "ack":
             self.acknowledged = self.in_flight = int(numbers[0])
         elif word == "begin":
@@ -49,15 +50,19 @@ class KillRounds:
         )
         self._writer = subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True)
 
+    def hear(self, until_lines: int) -> None:
+        """Wait until the writer has said so much."""
+        for _ in range(until_lines):
+            self.promises.hear(self._voice().readline())
+
     def kill(self) -> None:
         """SIGKILL, then hear all that the writer had said before it died."""
-        writer = self._writer
-        if writer is None or writer.stdout is None:
-            raise RuntimeError("no writer was started")
+        voice, writer = self._voice(), self._writer
+        assert writer is not None
         writer.send_signal(signal.SIGKILL)
-        for line in writer.stdout:
+        for line in voice:
             self.promises.hear(line)
-        writer.stdout.close()
+        voice.close()
         if writer.wait() != -signal.SIGKILL:
             raise BrokenPromiseError("hidden", f"the writer ended by itself: {writer.returncode}")
         self._writer = None
@@ -77,6 +82,11 @@ class KillRounds:
                 raise BrokenPromiseError("lost", f"entry {index} is not what was appended")
         log.close()
         self._checked = promises.acknowledged = promises.in_flight = last
+
+    def _voice(self) -> IO[str]:
+        if self._writer is None or self._writer.stdout is None:
+            raise RuntimeError("no writer was started")
+        return self._writer.stdout
 
     def stop(self) -> None:
         if self._writer is not None:

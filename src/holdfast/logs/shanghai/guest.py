@@ -2,6 +2,7 @@
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from itertools import zip_longest
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -155,7 +156,7 @@ class ShanghaiGuest:
 
     def _show(self, state: State) -> None:
         segments: list[Sealed | Active] = []
-        for found, after in zip(state.found, [*state.found[1:], None], strict=True):
+        for found, after in zip_longest(state.found, state.found[1:]):
             if not isinstance(found.header, fmt.Header):
                 continue
             if after is None:
