@@ -59,12 +59,26 @@ logger.shell.level = error
 """The last two lines, because Spark takes its shell's level from there and announces a change."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class DriverJvm:
     """The JVM that this process started.  There is at most one, because PySpark knows only one."""
 
     process: "subprocess.Popen[bytes]"
     scratch: Path
+    owner_pid: int
+
+    def leave(self) -> None:
+        """At the end of the process: stop the session, if the user has not, then close.
+
+        In this order, because PySpark's thread for accumulators complains of a JVM that goes first.
+        A forked child inherits this call but not the JVM, which it must leave alone.
+        """
+        if os.getpid() != self.owner_pid:
+            return
+        context = SparkContext._active_spark_context
+        if context is not None and self.alive():
+            context.stop()
+        self.close()
 
     def alive(self) -> bool:
         return self.process.poll() is None
@@ -78,7 +92,8 @@ class DriverJvm:
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
-        shutil.rmtree(self.scratch, ignore_errors=True)
+        if self.scratch.exists():
+            shutil.rmtree(self.scratch)
 
 
 _current: DriverJvm | None = None
@@ -119,6 +134,16 @@ def class_path() -> str:
     return os.pathsep.join([str(spark_home() / "jars" / "*"), *filter(None, configured)])
 
 
+def launcher_environment(java: Java) -> dict[str, str]:
+    """What a JVM of Spark's needs in order to start executors: its shell scripts would set this."""
+    core = next((spark_home() / "jars").glob("spark-core_*.jar"))
+    return {
+        "SPARK_HOME": str(spark_home()),
+        "SPARK_SCALA_VERSION": core.name.removeprefix("spark-core_").partition("-")[0],
+        "JAVA_HOME": str(home_for_launchers(java)),
+    }
+
+
 def current() -> DriverJvm | None:
     """The JVM that this process started, if it has."""
     return _current
@@ -129,7 +154,7 @@ def forget_if_dead() -> None:
     global _current
     if _current is None or _current.alive():
         return
-    atexit.unregister(_current.close)
+    atexit.unregister(_current.leave)
     _current.close()
     _current = None
     context = SparkContext._active_spark_context
@@ -154,8 +179,8 @@ def start(java: Java, settings: Mapping[str, str], flags: Sequence[str] = ()) ->
         env=_environment(java, settings, scratch),
         process_group=0,
     )
-    jvm = DriverJvm(process, scratch)
-    atexit.register(jvm.close)
+    jvm = DriverJvm(process, scratch, os.getpid())
+    atexit.register(jvm.leave)
     try:
         port, secret = _wait_for_address(jvm, java)
         with _in_environment(PYSPARK_GATEWAY_PORT=str(port), PYSPARK_GATEWAY_SECRET=secret):
@@ -199,8 +224,7 @@ def _environment(java: Java, settings: Mapping[str, str], scratch: Path) -> dict
     if bind := settings.get("spark.driver.bindAddress"):
         environment.setdefault("SPARK_LOCAL_IP", bind)
     if settings["spark.master"].startswith("local-cluster"):
-        # Here the driver starts the executors, and must do it on the Java that was chosen.
-        environment["JAVA_HOME"] = str(home_for_launchers(java))
+        environment.update(launcher_environment(java))  # here the driver starts the executors
     return environment
 
 
