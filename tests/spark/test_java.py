@@ -179,7 +179,8 @@ def test_a_cache_that_is_missing_is_made_in_the_background_if_there_is_a_place_f
     monkeypatch.setenv("HOLDFAST_CACHE", str(tmp_path / "cache"))
     (command,) = _started_at_exit(monkeypatch, found)
     assert "warm_quietly()" in command
-    monkeypatch.setenv("HOLDFAST_CACHE", "/proc/nobody/writes/here")
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("HOLDFAST_CACHE", str(tmp_path / "file" / "cache"))
     assert _started_at_exit(monkeypatch, found) == []
 
 

@@ -131,8 +131,10 @@ def _failure(path: Path) -> Path:
 
 
 def _can_write(directory: Path) -> bool:
-    while not directory.exists():
-        directory = directory.parent
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError:  # a home that is read-only or full: sessions work without a cache
+        return False
     return os.access(directory, os.W_OK)
 
 
