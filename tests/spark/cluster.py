@@ -135,7 +135,8 @@ def _daemon(running: Cluster, role: str, host: str, arguments: list[str]) -> Ite
 
 
 def _environment(java: Java, host: str) -> dict[str, str]:
-    environment = {key: os.environ[key] for key in ("PATH", "HOME", "TMPDIR") if key in os.environ}
+    kept = ("PATH", "HOME", "TMPDIR", "SPARK_LOCAL_DIRS")
+    environment = {key: os.environ[key] for key in kept if key in os.environ}
     return {**environment, **launcher_environment(java), "SPARK_LOCAL_IP": host}
 
 

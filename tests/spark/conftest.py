@@ -19,12 +19,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def cache(request: pytest.FixtureRequest) -> Iterator[Path]:
-    """Our own cache directory, kept by pytest: the user's is left alone, and a rerun is fast."""
+def cache(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Path]:
+    """Our own cache directory, kept by pytest: the user's is left alone, and a rerun is fast.
+
+    Temporary files go where pytest sweeps, because a process that a test kills cannot.
+    """
     keeper = request.config.cache
     assert keeper is not None
+    scratch = str(tmp_path_factory.mktemp("scratch"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HOLDFAST_CACHE", str(keeper.mkdir("holdfast")))
+        patch.setenv("SPARK_LOCAL_DIRS", scratch)
+        patch.setenv("TMPDIR", scratch)
         yield Path(os.environ["HOLDFAST_CACHE"])
 
 
