@@ -19,7 +19,7 @@ import numpy.typing as npt
 from isal.isal_zlib import crc32
 
 from holdfast.errors import UnsupportedError
-from holdfast.formats.checksums import first_mismatch
+from holdfast.formats.checksums import mismatches
 from holdfast.formats.flaw import Flaw
 
 MAGIC, VERSION = b"SHANGA", 1
@@ -133,9 +133,8 @@ def scan(data: Bytes, start: int = HEADER_SIZE, *, verify: bool = True) -> Scan:
     if len(data) - start < _SMALL:
         return _scan_small(data, start, verify=verify)
     bounds = _walk(memoryview(data), start)
-    bad = first_bad_checksum(memoryview(data), bounds) if verify else None
-    if bad is not None:
-        bounds = bounds[: bad + 1]
+    if verify and (bad := bad_checksums(memoryview(data), bounds)):
+        bounds = bounds[: bad[0] + 1]
     stop = int(bounds[-1])
     if stop == len(data):
         return Scan(bounds, None)
@@ -194,14 +193,14 @@ def _scan_small(data: Bytes, offset: int, *, verify: bool) -> Scan:
     return Scan(np.array(bounds, np.int64), flaw)
 
 
-def first_bad_checksum(data: memoryview, bounds: Bounds) -> int | None:
-    """Which entry between these bounds does not hold its checksum; None if all do."""
+def bad_checksums(data: memoryview, bounds: Bounds) -> list[int]:
+    """Which entries between these bounds do not hold their checksums."""
     begins = bounds[:-1]
     if not len(begins):
-        return None
+        return []
     stored = np.ndarray(len(data) - 7, ">u4", data, offset=4, strides=(1,))[begins]
     starts = begins + ENTRY_HEADER_SIZE
-    return first_mismatch(data, starts, bounds[1:], stored.astype(np.uint32))
+    return mismatches(data, starts, bounds[1:], stored.astype(np.uint32))
 
 
 def _walk(data: memoryview, start: int) -> Bounds:

@@ -1,4 +1,4 @@
-"""Spark's classes, loaded and linked ahead of time, so that a session starts in less than half.
+"""Spark's classes, loaded and linked ahead of time, so that a session starts sooner.
 
 Java can save the classes that a program has loaded and map them in at the next start (AppCDS, and
 from Java 25 the AOT cache).  Such a file belongs to one JVM and to one set of jars, so its name
@@ -28,7 +28,7 @@ from holdfast.spark.java import Java, find_java
 from holdfast.spark.jvm import class_path, module_flags, spark_home
 
 KEPT_MAX = 4
-"""A file is about 160 MB; the least recently used beyond these are removed."""
+"""A file is some 200 MB; the least recently used beyond these are removed."""
 
 _AOT_MAJOR_MIN = 25
 _TRAINING_SECONDS_MAX = 900
@@ -39,7 +39,7 @@ _BACKGROUND = "from holdfast.spark.classcache import warm_quietly; warm_quietly(
 def warm(java: Java | None = None) -> Path:
     """Make the class cache of this Java and this Spark, unless it is there; return its path.
 
-    It takes about as long as two starts.  When another process is making it, this waits for that
+    It takes about a minute.  When another process is making it, this waits for that
     one.  UnsupportedError: this Java cannot make one; sessions work all the same.
     """
     java = java or find_java()
