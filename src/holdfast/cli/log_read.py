@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from holdfast.cli.console import JsonOption, LogPath, printable, remark
-from holdfast.cli.opening import guest_of
+from holdfast.cli.opening import find_log, guest_of
 from holdfast.cli.units import parse_duration_ms
 from holdfast.errors import CorruptError
 
@@ -77,8 +77,12 @@ def tail(
 
     Rotation and compaction by the owner are followed.
     """
+    from holdfast.reports import open_guest
+
     show = _show(raw=raw, hexadecimal=hexadecimal, as_json=as_json)
-    with guest_of(path) as guest:
+    find_log(path)
+    guest = open_guest(path)
+    try:
         start = max(guest.first_index, guest.last_index + 1 - count)
         while True:
             start = _print_new(guest, start, show, as_json=as_json)
@@ -87,6 +91,11 @@ def tail(
                 break
             time.sleep(interval / 1000)
             guest.refresh()
+            if guest.damage:  # an owner at work can look like it: open anew, which looks twice
+                guest.close()
+                guest = open_guest(path)
+    finally:
+        guest.close()
 
 
 def _print_new(guest: "InspectableGuest", start: int, show: Show, *, as_json: bool) -> int:
