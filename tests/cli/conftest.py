@@ -10,6 +10,7 @@ import holdfast
 from holdfast.cli.app import app
 
 Run = Callable[..., Result]
+WAIT_SECONDS = 30  # for a process to end that is about to
 
 
 def start(*args: object, **options: object) -> subprocess.Popen[bytes]:

@@ -5,7 +5,7 @@ from base64 import b64encode
 from pathlib import Path
 
 import pytest
-from tests.cli.conftest import Run, start
+from tests.cli.conftest import WAIT_SECONDS, Run, start
 
 import holdfast
 
@@ -109,7 +109,7 @@ def test_a_pipe_is_not_kept_waiting_for_a_full_batch(path: Path) -> None:
         process.stdin.write(b"without an end")
         process.stdin.close()
         assert json.loads(process.stdout.readline())["last_index"] == 13
-        assert process.wait() == 0
+        assert process.wait(WAIT_SECONDS) == 0
     assert payloads(path) == [b"line", b"line", b"without an end"]
 
 

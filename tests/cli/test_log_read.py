@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import IO
 
 import pytest
-from tests.cli.conftest import Run, start
+from tests.cli.conftest import WAIT_SECONDS, Run, start
 
 import holdfast
 from holdfast.logs.shanghai import Retention, ShanghaiLog
@@ -104,5 +104,5 @@ def test_tail_follows_a_live_owner_through_rotation_and_compaction(path: Path) -
             log.compact(Retention(before=log.last_index + 1))
             time.sleep(0.02)
         process.send_signal(signal.SIGINT)
-        assert process.wait() == 130
+        assert process.wait(WAIT_SECONDS) == 130
         assert (lines.read(), process.stderr.read()) == (b"", b"")

@@ -3,7 +3,7 @@ import signal
 import time
 from pathlib import Path
 
-from tests.cli.conftest import Run, start
+from tests.cli.conftest import WAIT_SECONDS, Run, start
 
 import holdfast
 
@@ -84,6 +84,6 @@ def test_replicate_follows_a_live_owner(path: Path, tmp_path: Path, run: Run) ->
                 break
             time.sleep(0.02)
         process.send_signal(signal.SIGINT)
-        assert process.wait() == 130
+        assert process.wait(WAIT_SECONDS) == 130
         assert process.stdout.read() == b"copied 11 entries to c, up to 11; 0 behind\n"
     assert run("log", "tail", copy, "-n", 1, "--raw").stdout == "more\n"

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from holdfast.logs.log import Log
 
 _READ_SIZE = 2**20
+_WAIT_SECONDS = 0.2  # a Ctrl-C just before a wait does not end it, so no wait is long
 _BATCH_SIZE_MAX = 2**20
 
 
@@ -153,8 +154,10 @@ def _chunks(file: Path | None, separator: bytes | None) -> Iterator[list[bytes]]
 def _read(fd: int, separator: bytes | None) -> Iterator[list[bytes]]:
     pending: list[bytes] = []  # the pieces of an entry that has not ended yet
     while True:
-        if separator and not select.select([fd], [], [], 0)[0]:
+        if not _is_ready(fd, 0):
             yield []
+            while not _is_ready(fd, _WAIT_SECONDS):
+                pass
         data = os.read(fd, _READ_SIZE)
         if not data:
             break
@@ -167,3 +170,7 @@ def _read(fd: int, separator: bytes | None) -> Iterator[list[bytes]]:
             pending.append(rest)
     if pending or not separator:
         yield [b"".join(pending)]
+
+
+def _is_ready(fd: int, seconds: float) -> bool:
+    return bool(select.select([fd], [], [], seconds)[0])
