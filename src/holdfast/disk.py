@@ -331,7 +331,11 @@ class OsLock:
     def sign(self) -> None:
         """Leave our pid for the error message of whoever comes second."""
         pid = f"{os.getpid():<20}".encode()
-        self._posix.pwrite(self._fd, memoryview(pid), 0, sync=False)
+        try:
+            self._posix.pwrite(self._fd, memoryview(pid), 0, sync=False)
+        except OSError as error:
+            if error.errno not in _FULL:  # the lock holds unsigned too, and a full disk must open
+                raise
 
     def release(self) -> None:
         if self._fd >= 0:

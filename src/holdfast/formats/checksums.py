@@ -33,23 +33,22 @@ def _undo_four_bytes(state: Crcs) -> Crcs:
 _UNDO = [_undo_four_bytes(np.arange(256, dtype=np.uint32) << np.uint32(8 * k)) for k in range(4)]
 
 
-def first_mismatch(data: memoryview, starts: Offsets, stops: Offsets, crcs: Crcs) -> int | None:
-    """The first of the slices of `data` whose CRC-32 is not the one given for it.
+def mismatches(data: memoryview, starts: Offsets, stops: Offsets, crcs: Crcs) -> list[int]:
+    """Which of the slices of `data` have not the CRC-32 that is given for them.
 
     Between two neighbours lie eight bytes, which are taken as they are.
     """
     spare = np.empty(_REGION_SIZE, np.uint8)
+    bad: list[int] = []
     first = 0
     while first < len(starts):
         last = int(np.searchsorted(stops, starts[first] + _REGION_SIZE, "right"))
         last = max(last, first + 1)
         here = slice(first, last)
         if not _region_holds(data, starts[here], stops[here], crcs[here], spare):
-            found = _first_by_one(data, starts[here], stops[here], crcs[here])
-            if found is not None:
-                return first + found
+            bad += [first + i for i in _one_by_one(data, starts[here], stops[here], crcs[here])]
         first = last
-    return None
+    return bad
 
 
 def _region_holds(
@@ -57,7 +56,7 @@ def _region_holds(
 ) -> bool:
     begin, end = int(starts[0]), int(stops[-1])
     if len(starts) == 1 or (stops - starts).min() < 4:  # too short to stand in for
-        return _first_by_one(data, starts, stops, crcs) is None
+        return not _one_by_one(data, starts, stops, crcs)
     region, size = data[begin:end], end - begin
     starts, stops = starts - begin, stops - begin
     standin = spare[:size]
@@ -76,8 +75,7 @@ def _region_holds(
     return bool(crc32(region) == crc32(standin.data))
 
 
-def _first_by_one(data: memoryview, starts: Offsets, stops: Offsets, crcs: Crcs) -> int | None:
+def _one_by_one(data: memoryview, starts: Offsets, stops: Offsets, crcs: Crcs) -> list[int]:
     slices = map(slice, starts.tolist(), stops.tolist())
     actual = np.fromiter(map(crc32, map(data.__getitem__, slices)), np.uint32, len(starts))
-    bad = np.flatnonzero(actual != crcs)
-    return int(bad[0]) if len(bad) else None
+    return [int(i) for i in np.flatnonzero(actual != crcs)]

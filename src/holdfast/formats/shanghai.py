@@ -19,7 +19,7 @@ import numpy.typing as npt
 from isal.isal_zlib import crc32
 
 from holdfast.errors import UnsupportedError
-from holdfast.formats.checksums import first_mismatch
+from holdfast.formats.checksums import mismatches
 from holdfast.formats.flaw import Flaw
 
 MAGIC, VERSION = b"SHANGA", 1
@@ -133,14 +133,14 @@ def scan(data: Bytes, start: int = HEADER_SIZE, *, verify: bool = True) -> Scan:
     if len(data) - start < _SMALL:
         return _scan_small(data, start, verify=verify)
     bounds = _walk(memoryview(data), start)
-    bad = first_bad_checksum(memoryview(data), bounds) if verify else None
-    if bad is not None:
-        bounds = bounds[: bad + 1]
+    if verify and (bad := bad_checksums(memoryview(data), bounds)):
+        bounds = bounds[: bad[0] + 1]
     stop = int(bounds[-1])
     if stop == len(data):
         return Scan(bounds, None)
     flaw = decode_entry(data, stop)
-    return Scan(bounds, flaw if isinstance(flaw, Flaw) else None)
+    assert isinstance(flaw, Flaw), "the walk stopped at a sound entry"
+    return Scan(bounds, flaw)
 
 
 def resync(data: memoryview, offset: int) -> int | None:
@@ -193,14 +193,14 @@ def _scan_small(data: Bytes, offset: int, *, verify: bool) -> Scan:
     return Scan(np.array(bounds, np.int64), flaw)
 
 
-def first_bad_checksum(data: memoryview, bounds: Bounds) -> int | None:
-    """Which entry between these bounds does not hold its checksum; None if all do."""
+def bad_checksums(data: memoryview, bounds: Bounds) -> list[int]:
+    """Which entries between these bounds do not hold their checksums."""
     begins = bounds[:-1]
     if not len(begins):
-        return None
+        return []
     stored = np.ndarray(len(data) - 7, ">u4", data, offset=4, strides=(1,))[begins]
     starts = begins + ENTRY_HEADER_SIZE
-    return first_mismatch(data, starts, bounds[1:], stored.astype(np.uint32))
+    return mismatches(data, starts, bounds[1:], stored.astype(np.uint32))
 
 
 def _walk(data: memoryview, start: int) -> Bounds:
@@ -216,11 +216,12 @@ def _walk(data: memoryview, start: int) -> Bounds:
     guesses = (_guess(data, at) for at in range(start + _LANE_SIZE, last_start, _LANE_SIZE))
     begins = np.unique(np.array([start, *(g for g in guesses if g is not None)], np.int64))
     found, ends = _walk_lanes(data, begins, np.append(begins[1:], last_start + 1))
-    broken = np.flatnonzero(ends[:-1] != begins[1:])
-    stop = ends[broken[0]] if len(broken) else ends[-1]
     found.sort()
-    known = np.append(found[: np.searchsorted(found, stop)], stop)
-    return _walk_on(data, known) if len(broken) else known
+    broken = np.flatnonzero(ends[:-1] != begins[1:])
+    if not len(broken):
+        return np.append(found, ends[-1])
+    good = found[: np.searchsorted(found, begins[broken[0] + 1])]
+    return _walk_on(data, np.append(good, ends[broken[0]]))
 
 
 def _walk_lanes(data: memoryview, at: Bounds, limits: Bounds) -> tuple[Bounds, Bounds]:

@@ -4,7 +4,7 @@ A log is a row of entries with contiguous indexes.  One owner locks it, recovers
 any number of guests read it, beside a live owner too, and change nothing.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self, TypeAlias, runtime_checkable
@@ -21,6 +21,25 @@ BATCH_ENTRIES_MAX = 65_536
 BATCH_SIZE_MAX = 16 * 2**20
 
 
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """Bytes that are not what they should be, and the indexes that are lost with them."""
+
+    file: str
+    offset: int
+    first_index: int  # of the damaged range; 0 where it cannot be known
+    last_index: int
+    why: str
+    torn: bool = False  # the unacknowledged end of a write that a crash cut short
+
+    def __str__(self) -> str:
+        lost = f"entries {self.first_index}..{self.last_index}" if self.first_index else "unknown"
+        return f"{self.file} at byte {self.offset}: {self.why} (affects {lost})"
+
+
+OnDamage: TypeAlias = Callable[[Damage], None]
+
+
 class Guest(Protocol):
     """A log open for reading.  Empty means last_index == first_index - 1."""
 
@@ -34,10 +53,18 @@ class Guest(Protocol):
         """One payload, its checksum verified.  OutOfRangeError if there is no such entry."""
         ...
 
-    def scan(self, start: int | None = None, stop: int | None = None) -> "Iterator[pa.RecordBatch]":
-        """Entries start..stop-1 as Arrow batches of `index` and `payload`, every checksum verified.
+    def scan(
+        self,
+        start: int | None = None,
+        stop: int | None = None,
+        *,
+        on_damage: OnDamage | None = None,
+    ) -> "Iterator[pa.RecordBatch]":
+        """Entries start..stop-1 as Arrow batches, every checksum verified.
 
-        Yields what is sound before a damaged entry, then raises CorruptError.
+        Columns `index` (int64), `payload` (binary view) and `offset` (int64: the entry's first
+        byte in its file).  Yields what is sound before a damaged entry, then raises CorruptError;
+        with `on_damage`, tells it the damage instead and goes on behind it.
         """
         ...
 
@@ -70,22 +97,6 @@ class Log(Guest, Protocol):
         one sync serves all that wait.
         """
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class Damage:
-    """Bytes that are not what they should be, and the indexes that are lost with them."""
-
-    file: str
-    offset: int
-    first_index: int  # of the damaged range; 0 where it cannot be known
-    last_index: int
-    why: str
-    torn: bool = False  # the unacknowledged end of a write that a crash cut short
-
-    def __str__(self) -> str:
-        lost = f"entries {self.first_index}..{self.last_index}" if self.first_index else "unknown"
-        return f"{self.file} at byte {self.offset}: {self.why} (affects {lost})"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,15 +1,19 @@
 """Opening a log without knowing its format: the bytes tell."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from holdfast.disk import Disk, OsDisk, Path
 from holdfast.errors import HoldfastError
 from holdfast.logs.log import Guest, Log
 from holdfast.logs.shanghai import ShanghaiGuest, ShanghaiLog
 from holdfast.logs.shanghai.directory import segment_sizes
+from holdfast.logs.shanghai.guest import scan_segment
 from holdfast.logs.shanghai.repair import apply_repair, plan_repair
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +24,7 @@ class Format:
     owns: Callable[[Disk], bool]  # does this directory hold such a log?
     open: Callable[..., Log]
     open_read_only: Callable[[Disk], Guest]
+    scan_segment: Callable[..., "Iterator[pa.RecordBatch]"]  # see holdfast.logs.shanghai.guest
     plan_repair: Callable[..., Any]
     apply_repair: Callable[..., None]
 
@@ -30,6 +35,7 @@ FORMATS = {
         lambda disk: bool(segment_sizes(disk)),
         ShanghaiLog,
         ShanghaiGuest,
+        scan_segment,
         plan_repair,
         apply_repair,
     ),

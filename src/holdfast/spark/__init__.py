@@ -1,0 +1,26 @@
+"""Holdfast on Spark.  Importing this costs nothing: PySpark is imported by the first use."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from holdfast.errors import MissingError
+
+if TYPE_CHECKING:
+    from holdfast.spark.classcache import warm
+    from holdfast.spark.sessions import session
+
+__all__ = ["session", "warm"]
+
+# No module has the name of what it holds: importing the module would hide the function.
+_HOMES = {"session": "holdfast.spark.sessions", "warm": "holdfast.spark.classcache"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        return getattr(import_module(_HOMES[name]), name)
+    except ModuleNotFoundError as error:
+        if error.name not in ("pyspark", "py4j"):
+            raise
+        raise MissingError("Spark is not installed.  Run: pip install 'holdfast[spark]'") from error

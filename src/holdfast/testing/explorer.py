@@ -167,14 +167,14 @@ class Explorer:
 
     def __init__(self, subject: Subject, *, seed: int = 0, images_per_point: int = 6) -> None:
         self.subject, self.seed, self.images_per_point = subject, seed, images_per_point
-        self.images = 0
         self.acknowledged = 0
         self.fired: Counter[str] = Counter()
-        self._distinct: set[int] = set()
+        self._seen: set[int] = set()
 
     @property
-    def distinct(self) -> int:
-        return len(self._distinct)
+    def images(self) -> int:
+        """Distinct states of the disk from which a log was recovered and judged."""
+        return len(self._seen)
 
     def sequences(self, length_max: int) -> Iterator[tuple[str, ...]]:
         """Every way to string together up to so many steps."""
@@ -208,7 +208,7 @@ class Explorer:
                     random.choice(steps)(life)
             except PowerLost:
                 disk = disk.after_kill() if random.random() < 0.3 else disk.after_power_cut(random)
-                self._see(disk)
+                self._is_new(disk, ledger)
             except BrokenPromiseError as error:
                 error.add_note(f"in life {number} of seed {self.seed}/{seed}")
                 raise
@@ -256,8 +256,9 @@ class Explorer:
 
     def _outlive(self, life: Life, disk: SimDisk, random: Random) -> None:
         """Recover; now and then die once more inside recovery and recover from that."""
-        self._see(disk)
         ledger = life.ledger.copy()
+        if not self._is_new(disk, ledger):
+            return
         if random.random() < 0.3:
             disk.posix.operations, disk.posix.dies_at = 0, int(random.random() * 12)
             second = Life(self.subject, disk, ledger, random)
@@ -267,7 +268,7 @@ class Explorer:
             except PowerLost:
                 pass
             disk = disk.after_power_cut(random) if random.random() < 0.7 else disk.after_kill()
-            self._see(disk)
+            self._is_new(disk, ledger)
         self._judge(disk, ledger, random)
 
     def _judge(self, disk: SimDisk, ledger: Ledger, random: Random) -> None:
@@ -277,6 +278,11 @@ class Explorer:
             append_one(life)
             life.hold(life.log)
 
-    def _see(self, disk: SimDisk) -> None:
-        self.images += 1
-        self._distinct.add(hash(frozenset(disk.files().items())))
+    def _is_new(self, disk: SimDisk, ledger: Ledger) -> bool:
+        """Count an image, once for all the promises it is held to."""
+        promises = (*ledger.promised, None, *ledger.in_flight, ledger.first_min, ledger.first_max)
+        image = hash((frozenset(disk.files().items()), promises))
+        if image in self._seen:
+            return False
+        self._seen.add(image)
+        return True

@@ -34,7 +34,8 @@ ENTRIES = [payload for batch in BATCHES for payload in batch]
 class LogContract:
     batch_is_atomic: bool
     lives_count = 3000
-    images_per_point = 14
+    images_per_point = 22
+    images_min = 100_000
 
     open: Callable[[Disk], Log]
     open_read_only: Callable[[Disk], Guest]
@@ -177,17 +178,16 @@ class LogContract:
 
     # When the lights go out
 
-    def test_no_crash_point_of_any_three_steps_loses_or_invents(self) -> None:
+    def test_no_crash_loses_or_invents(self) -> None:
+        """Every crash point of any three steps, and lives that are cut short five times."""
         explorer = Explorer(self, images_per_point=self.images_per_point)
         for sequence in explorer.sequences(3):
             explorer.every_crash_point(sequence)
-        assert_all_fired(explorer)
-
-    def test_no_five_lives_lose_or_invent(self) -> None:
-        explorer = Explorer(self, seed=1)
         for seed in range(self.lives_count):
             explorer.lives(seed)
-        assert_all_fired(explorer)
+        assert explorer.images >= self.images_min
+        fates = "power cut, kill, torn, new, old, zero, garbled, name kept, name lost, bystander"
+        assert not [fate for fate in fates.split(", ") if not explorer.fired[fate]]
 
     # Many at once
 
@@ -275,11 +275,6 @@ class CountingPosix(Posix):
 
 def contents(log: Guest) -> list[bytes]:
     return [log.read(index) for index in range(log.first_index, log.last_index + 1)]
-
-
-def assert_all_fired(explorer: Explorer) -> None:
-    fates = ("power cut", "kill", "torn", "new", "old", "zero", "garbled", "name kept", "name lost")
-    assert not [fate for fate in fates if not explorer.fired[fate]]
 
 
 def assert_raises(

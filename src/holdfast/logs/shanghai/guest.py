@@ -2,13 +2,15 @@
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from itertools import zip_longest
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
+from uuid import UUID
 
 from holdfast.disk import Disk
 from holdfast.errors import CorruptError, OutOfRangeError
 from holdfast.formats import shanghai as fmt
-from holdfast.logs.log import Damage, SegmentInfo, clip
+from holdfast.logs.log import Damage, OnDamage, SegmentInfo, clip
 from holdfast.logs.shanghai.directory import Found, segment_sizes
 from holdfast.logs.shanghai.recovery import State, survey
 from holdfast.logs.shanghai.segment import Active, Sealed, read_entries
@@ -55,14 +57,20 @@ class ShanghaiGuest:
             self._keep_loaded(segment)
         return segment.read(index)
 
-    def scan(self, start: int | None = None, stop: int | None = None) -> "Iterator[pa.RecordBatch]":
-        """Entries start..stop-1 as Arrow batches of `index` (int64) and `payload` (binary view).
+    def scan(
+        self,
+        start: int | None = None,
+        stop: int | None = None,
+        *,
+        on_damage: OnDamage | None = None,
+    ) -> "Iterator[pa.RecordBatch]":
+        """Entries start..stop-1 as Arrow batches of `index`, `payload` and `offset`.
 
         Without a copy on sealed segments, every checksum verified.  Yields what is sound before
-        a damaged entry, then raises CorruptError.
+        a damaged entry, then raises CorruptError; with `on_damage`, tells it and goes on behind.
         """
         start, stop = clip(start, stop, self.first_index, self.last_index)
-        return self._scan(self._segments, start, stop)
+        return self._scan(self._segments, start, stop, on_damage)
 
     def refresh(self) -> int:
         """See what the owner has appended, rotated or removed; return last_index."""
@@ -119,13 +127,18 @@ class ShanghaiGuest:
         return f"<{type(self).__name__} {span} in {len(self._segments)} segments{state}>"
 
     def _scan(
-        self, segments: Sequence[Sealed | Active], start: int, stop: int
+        self,
+        segments: Sequence[Sealed | Active],
+        start: int,
+        stop: int,
+        on_damage: OnDamage | None,
     ) -> "Iterator[pa.RecordBatch]":
         for segment in segments:
             end = min(stop, segment.stop_lsn)
             if start < end:
-                self._refuse_damaged(segment, start)
-                yield from segment.scan(start, end)
+                start = self._pass_damaged(segment, start, end, on_damage)
+                if start < end:
+                    yield from segment.scan(start, end, on_damage)
                 start = end
                 if isinstance(segment, Sealed) and segment.first_lsn not in self._loaded:
                     segment.unload()
@@ -155,7 +168,7 @@ class ShanghaiGuest:
 
     def _show(self, state: State) -> None:
         segments: list[Sealed | Active] = []
-        for found, after in zip(state.found, [*state.found[1:], None], strict=True):
+        for found, after in zip_longest(state.found, state.found[1:]):
             if not isinstance(found.header, fmt.Header):
                 continue
             if after is None:
@@ -188,6 +201,20 @@ class ShanghaiGuest:
             where = known.file if known else segment.name
             raise CorruptError(where, known.offset if known else 0, f"LSN {index} is missing")
 
+    def _pass_damaged(
+        self, segment: Sealed | Active, start: int, end: int, on_damage: OnDamage | None
+    ) -> int:
+        """Where reading can begin: at `start`, unless what is there is missing or in doubt."""
+        try:
+            self._refuse_damaged(segment, start)
+        except CorruptError as error:
+            if on_damage is None:
+                raise
+            resume = segment.first_lsn if start < segment.first_lsn else end
+            on_damage(Damage(error.where, error.offset, start, resume - 1, error.why))
+            return resume
+        return start
+
     def _keep_loaded(self, segment: Sealed) -> None:
         if segment.first_lsn not in self._loaded:
             while len(self._loaded) >= _LOADED_MAX:
@@ -198,10 +225,35 @@ class ShanghaiGuest:
 def _doubtful(state: State) -> dict[str, Damage]:
     """Segments whose LSNs cannot be relied on: a header contradicts, and which one is open."""
     doubtful = {}
-    names = [found.name for found in state.found]
-    for damage in state.damage:
-        if damage.first_index == 0 and damage.file in names:
-            doubtful[damage.file] = damage
-            for name in names[names.index(damage.file) + 1 :][:1]:
-                doubtful.setdefault(name, damage)
+    vague = {damage.file: damage for damage in state.damage if damage.first_index == 0}
+    for found, after in zip_longest(state.found, state.found[1:]):
+        if (damage := vague.get(found.name)) and isinstance(found.header, fmt.Header):
+            doubtful[found.name] = damage
+            if after is not None:
+                doubtful[after.name] = damage
     return doubtful
+
+
+def scan_segment(
+    disk: Disk,
+    segment: SegmentInfo,
+    start: int,
+    stop: int,
+    *,
+    on_damage: OnDamage | None = None,
+    verify: bool = True,
+) -> "Iterator[pa.RecordBatch]":
+    """Entries start..stop-1 of one segment, without a look at any other: a task of many.
+
+    `segment` is as ShanghaiGuest.segments told it, in this process or another.
+    """
+    header = fmt.Header(UUID(segment.id), segment.created_ms, segment.first_index)
+    if segment.state == "active":
+        file = disk.open(segment.name)
+        bounds, _ = read_entries(file, fmt.HEADER_SIZE, segment.size)
+        yield from Active(file, segment.name, header, bounds).scan(
+            start, stop, on_damage, verify=verify
+        )
+    else:
+        sealed = Sealed(disk, segment.name, segment.size, header, segment.last_index + 1)
+        yield from sealed.scan(start, stop, on_damage, verify=verify)

@@ -53,8 +53,8 @@ def survey(disk: Disk) -> State:
     damage = cross_check(found, seal_in_doubt=found[-2].number if len(found) > 1 else None)
     mark = read_mark(disk)
     if not found:
-        if mark is not None:
-            damage.append(Damage(mark.name, 0, 0, mark.last_lsn, "missing, with all segments"))
+        if mark is not None and mark.last_lsn:
+            damage.append(Damage(mark.name, 0, 1, mark.last_lsn, "missing, with all segments"))
         return State(found, array("q"), damage, mark)
     last = found[-1]
     if isinstance(last.header, Flaw):

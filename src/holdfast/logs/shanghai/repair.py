@@ -17,7 +17,13 @@ from holdfast.errors import HoldfastError
 from holdfast.formats import shanghai as fmt
 from holdfast.formats.flaw import Flaw
 from holdfast.logs.log import Damage
-from holdfast.logs.shanghai.directory import Found, keep_aside, write_mark
+from holdfast.logs.shanghai.directory import (
+    Found,
+    keep_aside,
+    segment_name,
+    segment_sizes,
+    write_mark,
+)
 from holdfast.logs.shanghai.log import ShanghaiLog
 from holdfast.logs.shanghai.recovery import State, survey
 from holdfast.logs.shanghai.segment import read_entries
@@ -83,7 +89,8 @@ def plan_repair(disk: Disk, *, keep: Keep = "before") -> RepairPlan:
     if not pieces:
         first = 1 + max([d.last_index for d in damage], default=0)
         aside = tuple(Step(found.name) for found in state.found)
-        return RepairPlan(keep, tuple(damage), aside, (first, first - 1), _lost(damage, []))
+        kept = (first, first - 1)
+        return RepairPlan(keep, tuple(damage), aside, kept, _lost(damage, [], kept))
     run = _run_before(pieces) if keep == "before" else _run_after(pieces)
     steps = _steps(state, run)
     kept = (run[0].header.first_lsn, run[-1].stop_lsn - 1)
@@ -103,13 +110,16 @@ def apply_repair(
     try:
         if plan_repair(disk, keep=plan.keep) != plan:
             raise HoldfastError("the log has changed since this repair was planned; plan it again")
-        if plan.damage:
+        if plan.damage and plan.kept[0] <= plan.kept[1]:
             write_mark(disk, None)  # it speaks of entries that are about to go
         for step in plan.steps:
             _apply(disk, step)
+        if plan.kept[0] > plan.kept[1] and not segment_sizes(disk):
+            header = fmt.Header(new_id(), now_ms(), plan.kept[0])
+            disk.create(segment_name(1), fmt.encode_header(header))
     finally:
         lock.release()
-    with ShanghaiLog(disk, first_lsn=plan.kept[0], now_ms=now_ms, new_id=new_id) as log:
+    with ShanghaiLog(disk, now_ms=now_ms, new_id=new_id) as log:
         if log.damage:
             raise HoldfastError(f"still damaged: {log.damage[0]}")
 
@@ -240,16 +250,16 @@ def _steps(state: State, run: list[_Piece]) -> tuple[Step, ...]:
 
 
 def _lost(
-    damage: list[Damage], dropped: list[_Piece], kept: tuple[int, int] = (1, 0)
+    damage: list[Damage], dropped: list[_Piece], kept: tuple[int, int]
 ) -> tuple[tuple[int, int], ...]:
+    """Ranges of indexes that are damaged or dropped, merged, less what is kept."""
     ranges = [(d.first_index, d.last_index) for d in damage if d.first_index]
     ranges += [(p.header.first_lsn, p.stop_lsn - 1) for p in dropped if p.count]
     merged: list[tuple[int, int]] = []
     for first, last in sorted(ranges):
-        if kept[0] <= first and last <= kept[1]:
-            continue
-        if merged and first <= merged[-1][1] + 1:
-            merged[-1] = (merged[-1][0], max(last, merged[-1][1]))
-        else:
-            merged.append((first, last))
+        for a, b in ((first, min(last, kept[0] - 1)), (max(first, kept[1] + 1), last)):
+            if a <= b and merged and a <= merged[-1][1] + 1:
+                merged[-1] = (merged[-1][0], max(b, merged[-1][1]))
+            elif a <= b:
+                merged.append((a, b))
     return tuple(merged)

@@ -14,7 +14,7 @@ from holdfast.disk import Disk, File
 from holdfast.errors import CorruptError
 from holdfast.formats import shanghai as fmt
 from holdfast.formats.flaw import Flaw
-from holdfast.logs.log import BATCH_ENTRIES_MAX, BATCH_SIZE_MAX, Damage
+from holdfast.logs.log import BATCH_ENTRIES_MAX, BATCH_SIZE_MAX, Damage, OnDamage
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -40,16 +40,22 @@ class Sealed:
             raise CorruptError(self.name, payload.offset, f"LSN {lsn}: {payload.why}")
         return payload
 
-    def scan(self, start: int, stop: int) -> "Iterator[pa.RecordBatch]":
+    def scan(
+        self, start: int, stop: int, on_damage: OnDamage | None = None, *, verify: bool = True
+    ) -> "Iterator[pa.RecordBatch]":
         data, bounds = self.load()
         found = min(stop, self.first_lsn + len(bounds) - 1)
+        emit = _Emitter(self.name, on_damage, verify=verify)
         for first, last in _cut(bounds, start - self.first_lsn, found - self.first_lsn):
             begin = int(bounds[first])
             region = data[begin : int(bounds[last])]
             relative = bounds[first : last + 1] - begin
-            yield from _batches(self.name, begin, region, relative, self.first_lsn + first)
+            yield from emit.batches(begin, region, relative, self.first_lsn + first)
         if found < stop:
-            raise self._broken(bounds)
+            error = self._broken(bounds)
+            if on_damage is None:
+                raise error
+            on_damage(Damage(self.name, error.offset, max(start, found), stop - 1, error.why))
 
     def load(self) -> tuple[memoryview, fmt.Bounds]:
         """The bytes and where its entries are, found once."""
@@ -123,14 +129,17 @@ class Active:
             raise CorruptError(self.name, begin, f"LSN {lsn}: {payload.why}")
         return payload
 
-    def scan(self, start: int, stop: int) -> "Iterator[pa.RecordBatch]":
+    def scan(
+        self, start: int, stop: int, on_damage: OnDamage | None = None, *, verify: bool = True
+    ) -> "Iterator[pa.RecordBatch]":
+        emit = _Emitter(self.name, on_damage, verify=verify)
         offset = start - self.first_lsn
         bounds = np.array(self.bounds[offset : stop - self.first_lsn + 1], np.int64)
         for first, last in _cut(bounds, 0, stop - start):
             begin, end = int(bounds[first]), int(bounds[last])
             region = memoryview(self.file.read_at(begin, end - begin))
             relative = bounds[first : last + 1] - begin
-            yield from _batches(self.name, begin, region, relative, start + first)
+            yield from emit.batches(begin, region, relative, start + first)
 
     def close(self) -> None:
         self.file.close()
@@ -163,22 +172,36 @@ def _cut(bounds: fmt.Bounds, first: int, stop: int) -> Iterator[tuple[int, int]]
         first = last
 
 
-def _batches(
-    name: str, begin: int, region: memoryview, bounds: fmt.Bounds, lsn: int
-) -> "Iterator[pa.RecordBatch]":
-    """One batch of what is sound; then, if that was not all, the error."""
+class _Emitter:
+    """Makes Arrow batches of sound entries; raises at a damaged one, or tells and goes on."""
+
+    def __init__(self, name: str, on_damage: OnDamage | None, *, verify: bool) -> None:
+        self._name, self._on_damage, self._verify = name, on_damage, verify
+
+    def batches(
+        self, begin: int, region: memoryview, bounds: fmt.Bounds, lsn: int
+    ) -> "Iterator[pa.RecordBatch]":
+        """`region` is the file's bytes from `begin` on; `bounds` are relative to it."""
+        bad = fmt.bad_checksums(region, bounds) if self._verify else []
+        first = 0
+        for stop in (*bad, len(bounds) - 1):
+            if first < stop:
+                yield _batch(begin, region, bounds[first : stop + 1], lsn + first)
+            if stop == len(bounds) - 1:
+                return
+            offset, why = begin + int(bounds[stop]), f"LSN {lsn + stop}: checksum mismatch"
+            if self._on_damage is None:
+                raise CorruptError(self._name, offset, why)
+            self._on_damage(Damage(self._name, offset, lsn + stop, lsn + stop, why))
+            first = stop + 1
+
+
+def _batch(begin: int, region: memoryview, bounds: fmt.Bounds, lsn: int) -> "pa.RecordBatch":
     import pyarrow as pa
 
-    bad = fmt.first_bad_checksum(region, bounds)
-    if bad != 0:
-        bounds_sound = bounds if bad is None else bounds[: bad + 1]
-        count = len(bounds_sound) - 1
-        views = fmt.payload_views(region, bounds_sound)
-        payload = pa.Array.from_buffers(
-            pa.binary_view(), count, [None, pa.py_buffer(views), pa.py_buffer(region)]
-        )
-        index = pa.array(np.arange(lsn, lsn + count, dtype=np.int64))
-        yield pa.RecordBatch.from_arrays([index, payload], ["index", "payload"])
-    if bad is not None:
-        why = f"LSN {lsn + bad}: checksum mismatch"
-        raise CorruptError(name, begin + int(bounds[bad]), why)
+    count = len(bounds) - 1
+    views = pa.py_buffer(fmt.payload_views(region, bounds))
+    payload = pa.Array.from_buffers(pa.binary_view(), count, [None, views, pa.py_buffer(region)])
+    index = pa.array(np.arange(lsn, lsn + count, dtype=np.int64))
+    offset = pa.array(bounds[:-1] + begin)
+    return pa.RecordBatch.from_arrays([index, payload, offset], ["index", "payload", "offset"])

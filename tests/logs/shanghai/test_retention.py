@@ -1,0 +1,81 @@
+import pytest
+
+from holdfast.logs.log import SegmentInfo
+from holdfast.logs.replicas import Replica, Replicas
+from holdfast.logs.shanghai import Retention, ShanghaiLog
+from holdfast.logs.shanghai.retention import choose
+from holdfast.testing import SimDisk
+from holdfast.testing.log_contract import contents
+
+HOUR = 3_600_000
+SEGMENTS = [
+    SegmentInfo(f"segment_0000{n}.wal", "sealed", 10 * n - 9, 10 * n, 1000, n * HOUR, "")
+    for n in range(1, 5)
+]
+
+
+def chosen(limits: Retention, *replicas: Replica) -> list[int]:
+    plan = choose(SEGMENTS, limits, replicas, now_ms=5 * HOUR)
+    assert plan.freed == 1000 * len(plan.removed)
+    assert plan.first_index == 10 * len(plan.removed) + 1
+    return [segment.last_index for segment in plan.removed]
+
+
+def test_by_hand() -> None:
+    assert chosen(Retention(before=1)) == []
+    assert chosen(Retention(before=20)) == [10]
+    assert chosen(Retention(before=21)) == [10, 20]
+
+
+def test_by_size() -> None:
+    assert chosen(Retention(size_max=4000)) == []
+    assert chosen(Retention(size_max=3999)) == [10]
+    assert chosen(Retention(size_max=0)) == [10, 20, 30]
+
+
+def test_age_counts_from_the_newest_entry_and_not_from_the_oldest() -> None:
+    assert chosen(Retention(age_max_ms=3 * HOUR)) == []
+    assert chosen(Retention(age_max_ms=3 * HOUR - 1)) == [10]
+    assert chosen(Retention(age_max_ms=0)) == [10, 20, 30]
+
+
+def test_the_active_segment_stays_whatever_is_asked() -> None:
+    assert chosen(Retention(before=10**9, age_max_ms=0, size_max=0)) == [10, 20, 30]
+
+
+def test_nothing_goes_that_a_replica_needs() -> None:
+    slow, fast = Replica("slow", 19, 0), Replica("fast", 40, 0)
+    assert chosen(Retention(before=10**9), fast, slow) == [10]
+    plan = choose(SEGMENTS, Retention(before=10**9), [slow], 0)
+    assert plan.stopped_by == "replica slow has acknowledged only 19"
+    assert chosen(Retention(acknowledged=True), fast) == [10, 20, 30]
+
+
+def test_limits_must_say_something() -> None:
+    with pytest.raises(ValueError, match="say what may go"):
+        Retention()
+    with pytest.raises(ValueError, match="not negative"):
+        Retention(before=-1)
+    with pytest.raises(ValueError, match="no replica is registered"):
+        chosen(Retention(acknowledged=True))
+
+
+def test_compaction_removes_files_and_a_dry_run_does_not(disk: SimDisk) -> None:
+    log = ShanghaiLog(disk)
+    before = set(disk.files())
+    plan = log.compact(Retention(before=25), dry_run=True)
+    assert set(disk.files()) == before
+    assert log.compact(Retention(before=25)) == plan
+    assert before - set(disk.files()) == {"segment_00001.wal", "segment_00002.wal"}
+    assert log.first_index == 21
+    log.close()
+    assert contents(ShanghaiLog(disk))[0] == b"21"
+
+
+def test_a_registered_replica_holds_compaction_back(disk: SimDisk) -> None:
+    replicas = Replicas(disk)
+    replicas.register("b", 15)
+    log = ShanghaiLog(disk)
+    assert log.compact(Retention(before=10**6)).first_index == 11
+    replicas.acknowledge("b", 40)
+    assert log.compact(Retention(before=10**6)).first_index == 31

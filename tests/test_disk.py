@@ -1,0 +1,187 @@
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from holdfast.disk import OsDisk, Posix
+from holdfast.errors import DiskFullError, LockedError, PoisonedError
+from holdfast.testing.sim_disk import Fault, SimDisk
+
+
+def test_modes_do_not_depend_on_the_umask(tmp_path: Path) -> None:
+    old = os.umask(0)
+    try:
+        disk = OsDisk(tmp_path / "a" / "b")
+        disk.create("c/file", b"x")
+        disk.lock().release()
+    finally:
+        os.umask(old)
+    for path in (tmp_path / "a").rglob("*"):
+        wanted = 0o700 if path.is_dir() else 0o600
+        assert stat.S_IMODE(path.stat().st_mode) == wanted, path
+
+
+def test_create_is_whole_and_refuses_to_overwrite(tmp_path: Path) -> None:
+    disk = OsDisk(tmp_path)
+    disk.create("x", b"one")
+    with pytest.raises(FileExistsError):
+        disk.create("x", b"two")
+    assert (tmp_path / "x").read_bytes() == b"one"
+    disk.create("x", b"three", replace=True)
+    assert (tmp_path / "x").read_bytes() == b"three"
+    assert disk.list() == {"x": 5}
+
+
+def test_create_syncs_every_directory_it_makes(tmp_path: Path) -> None:
+    synced: list[str] = []
+
+    class Watching(Posix):
+        def sync_directory(self, path: str) -> None:
+            synced.append(path)
+            super().sync_directory(path)
+
+    disk = OsDisk(tmp_path / "a" / "b", posix=Watching())
+    disk.create("c/file", b"")
+    assert synced == [str(tmp_path / part) for part in ("", "a", "a/b", "a/b/c")]
+
+
+@pytest.mark.parametrize("name", ["", "/etc/passwd", "../x", "a/../../x", "a\0b"])
+def test_names_stay_inside(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ValueError, match="not a name inside"):
+        OsDisk(tmp_path).open(name)
+
+
+def test_symbolic_links_are_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_bytes(b"s")
+    (tmp_path / "d").mkdir()
+    (tmp_path / "d" / "link").symlink_to(tmp_path / "secret")
+    with pytest.raises(OSError, match="symbolic"):
+        OsDisk(tmp_path / "d").open("link")
+    assert OsDisk(tmp_path / "d").list() == {}
+
+
+def test_a_file_url_is_a_path_and_other_urls_are_refused(tmp_path: Path) -> None:
+    OsDisk(f"file://{tmp_path}/with%20space").create("x", b"1")
+    assert (tmp_path / "with space" / "x").exists()
+    with pytest.raises(ValueError, match="local directory"):
+        OsDisk("s3://bucket/log")
+
+
+def test_the_lock_names_its_holder_and_dies_with_it(tmp_path: Path) -> None:
+    code = (
+        "import sys; from holdfast.disk import OsDisk; lock = OsDisk(sys.argv[1]).lock();"
+        "print('held', flush=True); sys.stdin.read()"
+    )
+    arguments = [sys.executable, "-c", code, str(tmp_path)]
+    with subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"held\n"
+        with pytest.raises(LockedError, match=f"owned by process {holder.pid};"):
+            OsDisk(tmp_path).lock()
+        holder.kill()
+    OsDisk(tmp_path).lock().release()
+
+
+def test_an_owner_sweeps_up_half_made_files(tmp_path: Path) -> None:
+    (tmp_path / "x.tmp").write_bytes(b"half")
+    disk = OsDisk(tmp_path)
+    assert disk.list() == {}
+    disk.lock().release()
+    assert not (tmp_path / "x.tmp").exists()
+
+
+def test_positional_reads_writes_and_maps(tmp_path: Path) -> None:
+    disk = OsDisk(tmp_path)
+    disk.create("x", b"")
+    file = disk.open("x", writable=True)
+    assert bytes(file.map()) == b""
+    file.write_at(4, bytearray(b"data"), sync=True)
+    file.write_at(0, memoryview(b"head"))
+    file.sync()
+    assert file.read_at(2, 100) == b"addata"
+    assert file.read_at(8, 1) == b""
+    view = file.map()
+    file.close()
+    assert bytes(view) == b"headdata"
+
+
+def test_preallocation_reserves_blocks_that_read_as_zeros(tmp_path: Path) -> None:
+    disk = OsDisk(tmp_path)
+    disk.create("x", b"ab")
+    file = disk.open("x", writable=True)
+    file.resize(1 << 20)
+    file.sync()
+    assert file.read_at(0, 4) == b"ab\0\0"
+    assert (tmp_path / "x").stat().st_blocks * 512 >= 1 << 20
+    file.resize(1)
+    assert disk.list() == {"x": 1}
+
+
+def test_rename_and_remove(tmp_path: Path) -> None:
+    disk = OsDisk(tmp_path)
+    disk.create("a", b"1")
+    disk.create("b", b"2")
+    with pytest.raises(FileExistsError):
+        disk.rename("a", "b")
+    disk.rename("a", "c")
+    disk.remove("b")
+    assert disk.list() == {"c": 1}
+
+
+@pytest.mark.parametrize("kind", ["eio", "enospc", "sync eio"])
+def test_after_a_failed_write_or_sync_everything_is_refused(kind: str) -> None:
+    disk = SimDisk()
+    disk.create("x", b"before")
+    file = disk.open("x", writable=True)
+    disk.posix.fault = Fault(kind, disk.posix.calls, for_ever=True)
+    with pytest.raises(OSError) as caught:
+        file.write_at(6, b"after", sync=True)
+    assert isinstance(caught.value, DiskFullError) == (kind == "enospc")
+    disk.posix.fault = None
+    for refused in (
+        lambda: file.write_at(6, b"after"),
+        lambda: file.read_at(0, 1),
+        file.map,
+        file.sync,
+        lambda: file.resize(0),
+    ):
+        with pytest.raises(PoisonedError, match="reopen"):
+            refused()
+    assert disk.open("x").read_at(0, 6) == b"before"
+
+
+def test_a_short_write_is_completed() -> None:
+    disk = SimDisk()
+    disk.create("x", b"")
+    file = disk.open("x", writable=True)
+    disk.posix.fault = Fault("short write", disk.posix.calls)
+    file.write_at(0, b"0123456789", sync=True)
+    assert disk.posix.fired["short write"] == 1
+    assert file.read_at(0, 20) == b"0123456789"
+
+
+def test_a_failed_create_leaves_nothing_behind() -> None:
+    disk = SimDisk()
+    disk.posix.fault = Fault("enospc", disk.posix.calls + 1)
+    with pytest.raises(DiskFullError, match="free some space"):
+        disk.create("x", b"data")
+    disk.posix.fault = None
+    assert disk.files() == {}
+
+
+def test_a_really_full_disk_is_told_as_such(tmp_path: Path) -> None:
+    """A limit on file size is the full disk that a test may have."""
+    code = (
+        "import signal, resource, sys; from holdfast.disk import OsDisk;"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN);"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096));"
+        "OsDisk(sys.argv[1]).create('x', bytes(10000))"
+    )
+    arguments = [sys.executable, "-c", code, str(tmp_path)]
+    result = subprocess.run(arguments, capture_output=True, text=True, check=False)
+    assert "DiskFullError" in result.stderr
+    assert "free some space" in result.stderr
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,74 @@
+"""The house rules no linter knows."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+SOURCE = ROOT / "src" / "holdfast"
+MODULES = sorted(SOURCE.rglob("*.py"))
+LINES_MAX, FUNCTION_LINES_MAX = 400, 50
+
+# Modules that are tried by a test of another name.
+TRIED_BY = {
+    "formats/flaw.py": "tests/formats/test_shanghai.py",
+    "logs/log.py": "tests/logs/shanghai/test_contract.py",
+    "logs/shanghai/guest.py": "tests/logs/shanghai/test_contract.py",
+    "logs/shanghai/segment.py": "tests/logs/shanghai/test_contract.py",
+    "logs/shanghai/directory.py": "tests/logs/shanghai/test_recovery.py",
+    "testing/explorer.py": "tests/logs/shanghai/test_mutants.py",
+    "testing/log_contract.py": "tests/logs/shanghai/test_mutants.py",
+    "testing/shanghai.py": "tests/logs/shanghai/test_mutants.py",
+    "testing/kills.py": "tests/testing/test_torture.py",
+    "testing/writer.py": "tests/testing/test_torture.py",
+    "cli/console.py": "tests/cli/test_log.py",
+}
+
+
+def name_of(path: Path) -> str:
+    return str(path.relative_to(SOURCE))
+
+
+@pytest.mark.parametrize("path", MODULES, ids=name_of)
+def test_fits_in_the_head(path: Path) -> None:
+    source = path.read_text()
+    assert len(source.splitlines()) <= LINES_MAX
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.FunctionDef) and node.end_lineno:
+            assert node.end_lineno - node.lineno < FUNCTION_LINES_MAX, node.name
+
+
+@pytest.mark.parametrize("path", MODULES, ids=name_of)
+def test_every_module_says_what_it_promises(path: Path) -> None:
+    source = path.read_text()
+    assert not source or ast.get_docstring(ast.parse(source))
+
+
+@pytest.mark.parametrize("path", [p for p in MODULES if p.name != "__init__.py"], ids=name_of)
+def test_every_module_has_its_test(path: Path) -> None:
+    inside = path.relative_to(SOURCE)
+    mirrored = ROOT / "tests" / inside.parent / f"test_{path.name}"
+    other = TRIED_BY.get(str(inside))
+    assert mirrored.exists() != bool(other), "one test of its own, or one named above"
+    assert other is None or (ROOT / other).exists()
+
+
+def test_every_format_has_its_page_and_its_golden_files() -> None:
+    shared = {"__init__", "flaw", "checksums"}
+    formats = {path.stem for path in (SOURCE / "formats").glob("*.py")} - shared
+    assert formats == {path.stem for path in (ROOT / "docs/formats").glob("*.md")}
+    provenance = (ROOT / "tests/golden/PROVENANCE").read_text()
+    for format in formats:
+        golden = [path for path in (ROOT / "tests/golden" / format).rglob("*") if path.is_file()]
+        assert golden
+        for path in golden:
+            assert str(path.relative_to(ROOT / "tests/golden")) in provenance
+
+
+def test_only_the_door_syncs_locks_and_renames() -> None:
+    guarded = ("fsync", "fdatasync", "flock", "os.rename", "os.replace", "pwritev")
+    for path in (SOURCE / "formats", SOURCE / "logs"):
+        for module in path.rglob("*.py"):
+            code = ast.unparse(ast.parse(module.read_text()))
+            assert not [word for word in guarded if f"{word}(" in code], module

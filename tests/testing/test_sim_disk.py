@@ -1,0 +1,136 @@
+from collections import Counter
+from random import Random
+
+import pytest
+
+from holdfast.testing import Fault, PowerLost, SimDisk
+
+
+def images(disk: SimDisk, count: int = 400) -> Counter[bytes | None]:
+    found = (disk.after_power_cut(Random(seed)).files().get("x") for seed in range(count))
+    return Counter(found)
+
+
+def test_what_is_synced_survives_every_power_cut() -> None:
+    disk = SimDisk()
+    disk.create("x", b"synced")
+    file = disk.open("x", writable=True)
+    file.write_at(6, b"!", sync=True)
+    assert set(images(disk)) == {b"synced!"}
+
+
+def test_an_unsynced_write_is_old_new_zero_garbled_or_torn_at_any_byte() -> None:
+    disk = SimDisk()
+    disk.create("x", b"....")
+    disk.open("x", writable=True).write_at(0, b"data")
+    found = images(disk, 3000)
+    assert {b"....", b"data", b"\0\0\0\0"} <= set(found)
+    assert {b"d...", b"da..", b"dat.", b".ata", b"..ta", b"...a"} <= set(found)
+    assert len(found) > 500, "garbled ones are all different"
+    assert disk.files()["x"] == b"data", "the process itself sees what it wrote"
+
+
+def test_size_and_bytes_arrive_apart() -> None:
+    disk = SimDisk()
+    disk.create("x", b"")
+    file = disk.open("x", writable=True)
+    file.write_at(0, b"ab")
+    file.write_at(2, b"cd")
+    found = images(disk, 2000)
+    assert {b"", b"ab", b"abcd", b"\0\0cd", b"ab\0\0"} <= set(found)
+
+
+def test_a_synced_write_vouches_only_for_itself() -> None:
+    disk = SimDisk()
+    disk.create("x", b"......")
+    file = disk.open("x", writable=True)
+    file.write_at(0, b"ab")
+    file.write_at(4, b"ef", sync=True)
+    found = images(disk, 500)
+    assert all(image is not None and image[4:] == b"ef" for image in found)
+    assert len({image[:2] for image in found if image}) > 2
+
+
+def test_names_are_there_or_not_until_the_directory_is_synced() -> None:
+    disk = SimDisk()
+    disk.create("x", b"1")
+    disk.posix.unlink("/sim/x")
+    assert set(images(disk)) == {b"1", None}
+    disk.posix.sync_directory("/sim")
+    assert set(images(disk)) == {None}
+
+
+def test_a_rename_is_whole_or_not_at_all() -> None:
+    disk = SimDisk()
+    disk.create("x", b"old")
+    disk.create("y", b"new")
+    disk.posix.rename("/sim/y", "/sim/x")
+    pairs = set()
+    for seed in range(200):
+        files = disk.after_power_cut(Random(seed)).files()
+        pairs.add((files.get("x"), files.get("y")))
+    assert pairs == {(b"old", b"new"), (b"new", None)}
+
+
+def test_a_directory_whose_name_is_not_synced_takes_its_files_along() -> None:
+    disk = SimDisk()
+    disk.posix.mkdir("/sim/d")
+    inner = SimDisk(disk.posix, "/sim/d")
+    inner.create("x", b"1")
+    alive = [disk.after_power_cut(Random(seed)).posix.exists("/sim/d") for seed in range(50)]
+    assert set(alive) == {True, False}
+
+
+def test_a_kill_keeps_the_cache_and_frees_the_lock() -> None:
+    disk = SimDisk()
+    disk.create("x", b"")
+    disk.lock()
+    disk.open("x", writable=True).write_at(0, b"unsynced")
+    disk = disk.after_kill()
+    disk.lock().release()
+    assert disk.files()["x"] == b"unsynced"
+    assert len(images(disk)) > 2, "and may still be lost to a power cut"
+
+
+def test_the_power_goes_at_the_operation_asked_for() -> None:
+    survived = []
+    for dies_at in range(8):
+        disk = SimDisk()
+        disk.posix.dies_at = dies_at
+        try:
+            disk.create("x", b"whole")
+            survived.append(dies_at)
+        except PowerLost:
+            assert set(images(disk)) <= {None, b"whole"}
+    assert survived == [5, 6, 7]  # create, write, sync, rename, directory sync
+
+
+def test_a_sync_that_failed_once_lies_for_ever_after() -> None:
+    disk = SimDisk()
+    disk.create("x", b"old")
+    file = disk.open("x", writable=True)
+    file.write_at(0, b"new")
+    disk.posix.fault = Fault("sync eio", disk.posix.calls)
+    with pytest.raises(OSError, match="Input/output"):
+        file.sync()
+    disk.open("x", writable=True).sync()  # says nothing
+    assert set(images(disk)) == {b"old"}
+    assert disk.posix.fired["sync eio"] == 1
+
+
+def test_the_same_seed_gives_the_same_image() -> None:
+    def run(seed: int) -> dict[str, bytes]:
+        disk = SimDisk()
+        disk.create("x", bytes(1000))
+        disk.open("x", writable=True).write_at(0, b"y" * 900)
+        return disk.after_power_cut(Random(seed)).files()
+
+    assert run(5) == run(5)
+    assert run(5) != run(6)
+
+
+def test_bits_rot() -> None:
+    disk = SimDisk()
+    disk.create("x", b"\0\0")
+    disk.flip("x", 9)
+    assert disk.files()["x"] == b"\0\2"
