@@ -22,7 +22,7 @@ TRIED_BY = {
     "testing/shanghai.py": "tests/logs/shanghai/test_mutants.py",
     "testing/kills.py": "tests/testing/test_torture.py",
     "testing/writer.py": "tests/testing/test_torture.py",
-    "cli/console.py": "tests/cli/test_log.py",
+    "cli/opening.py": "tests/cli/test_log.py",
 }
 
 

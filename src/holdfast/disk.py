@@ -229,6 +229,10 @@ class OsDisk:
         self._path = os.path.abspath(_local_path(os.fspath(path)))
         self._posix = posix or Posix()
 
+    @property
+    def path(self) -> str:
+        return self._path
+
     def __repr__(self) -> str:
         return f"OsDisk({self._path!r})"
 

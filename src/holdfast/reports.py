@@ -1,1 +1,262 @@
-"""What an operator asks, as dataclasses."""
+"""What an operator asks of a log, as dataclasses: printed by the command line, or sent as JSON.
+
+Everything here is a guest: it takes no lock, changes nothing, and may run beside a live owner.
+An owner at work may append, rotate or close between our look at the sizes and our look at the
+bytes, and what we then see resembles damage.  So what looks wrong is looked at twice, a moment
+apart, and is told only if it is the same both times.
+"""
+
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, Protocol, runtime_checkable
+
+from holdfast.disk import OsDisk
+from holdfast.errors import CorruptError, UnsupportedError
+from holdfast.logs.log import Damage, Guest, Inspectable, SegmentInfo
+from holdfast.logs.open import format_of
+from holdfast.logs.replicas import Replicas
+
+Verdict = Literal["clean", "torn tail", "corrupt"]
+EXIT_CODES: dict[Verdict, int] = {"clean": 0, "torn tail": 3, "corrupt": 2}
+_GRAVITY: tuple[Verdict, ...] = ("clean", "torn tail", "corrupt")
+
+_LOOKS_MAX = 5
+_SECOND_LOOK_SECONDS = 0.1
+
+Pause = Callable[[float], None]
+
+
+@runtime_checkable
+class InspectableGuest(Guest, Inspectable, Protocol):
+    """A log open for reading that can also say what it is made of."""
+
+
+@dataclass(frozen=True, slots=True)
+class CutFile:
+    """Bytes that recovery or repair took out of the log and kept."""
+
+    name: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaReport:
+    name: str
+    acknowledged: int
+    lag: int  # entries that the log has and the replica has not acknowledged
+    updated_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """Who signed the lock last, and whether that process still holds it."""
+
+    pid: int
+    alive: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LogReport:
+    """One log at a glance, from names, headers and the tail; verify_log reads the rest."""
+
+    path: str
+    format: str
+    verdict: Verdict
+    first_index: int
+    last_index: int
+    entries: int
+    size: int
+    states: dict[str, int]  # how many segments are active, sealed, damaged
+    segments: tuple[SegmentInfo, ...]
+    damage: tuple[Damage, ...]
+    torn: Damage | None
+    cuts: tuple[CutFile, ...]
+    replicas: tuple[ReplicaReport, ...]
+    owner: Owner | None
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentVerdict:
+    """What reading one segment from end to end found."""
+
+    name: str
+    verdict: Verdict
+    first_index: int  # 0 where it cannot be known
+    last_index: int
+    size: int
+    damage: tuple[Damage, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyReport:
+    path: str
+    format: str
+    verdict: Verdict
+    entries: int
+    size: int
+    segments: tuple[SegmentVerdict, ...]
+
+
+def worst(verdicts: Iterable[Verdict]) -> Verdict:
+    """The gravest of them; clean if there are none."""
+    return max(verdicts, key=_GRAVITY.index, default="clean")
+
+
+def open_guest(path: str, *, pause: Pause = time.sleep) -> InspectableGuest:
+    """Open a log for reading; its `damage` is what was seen twice."""
+    disk = OsDisk(path)
+    format = format_of(disk)
+    seen: tuple[Damage, ...] = ()
+    for look in range(1, _LOOKS_MAX + 1):
+        try:
+            guest = format.open_read_only(disk)
+        except FileNotFoundError:  # compacted between its look at the names and at the bytes
+            if look == _LOOKS_MAX:
+                raise
+            continue
+        if not isinstance(guest, InspectableGuest):
+            raise UnsupportedError(f"a {format.name} log cannot be inspected")
+        if not guest.damage or tuple(guest.damage) == seen or look == _LOOKS_MAX:
+            return guest
+        seen = tuple(guest.damage)
+        guest.close()
+        pause(_SECOND_LOOK_SECONDS)
+    raise AssertionError("the last look returns or raises")
+
+
+def inspect_log(path: str, *, pause: Pause = time.sleep) -> LogReport:
+    """Say what a log holds and how it fares, without reading its sealed segments."""
+    disk = OsDisk(path)
+    with closing(open_guest(path, pause=pause)) as guest:
+        segments = tuple(guest.segments())
+        replicas, unreadable = list_replicas(disk, guest.last_index)
+        damage = (*guest.damage, *unreadable)
+        torn = _torn_tail(guest, segments, pause)
+        return LogReport(
+            path=path,
+            format=format_of(disk).name,
+            verdict=_judge([*damage, *([torn] if torn else [])]),
+            first_index=guest.first_index,
+            last_index=guest.last_index,
+            entries=sum(map(_count, segments)),
+            size=sum(segment.size for segment in segments),
+            states=dict(Counter(segment.state for segment in segments)),
+            segments=segments,
+            damage=damage,
+            torn=torn,
+            cuts=tuple(CutFile(n, size) for n, size in disk.list().items() if n.endswith(".cut")),
+            replicas=replicas,
+            owner=find_owner(disk),
+        )
+
+
+def verify_log(
+    path: str,
+    on_progress: Callable[[int, int], None] = lambda done, total: None,
+    *,
+    pause: Pause = time.sleep,
+) -> VerifyReport:
+    """Verify every checksum of every segment; `on_progress` is told bytes done, bytes in all."""
+    disk = OsDisk(path)
+    with closing(open_guest(path, pause=pause)) as guest:
+        segments = guest.segments()
+        known = [*guest.damage, *list_replicas(disk, guest.last_index)[1]]
+        done, total = 0, sum(segment.size for segment in segments)
+        verdicts: list[SegmentVerdict] = []
+        for segment in segments:
+            on_progress(done, total)
+            found = _check(guest, segment, pause if segment is segments[-1] else None)
+            done += segment.size
+            if found != "removed":
+                about = [damage for damage in known if damage.file == segment.name]
+                about += [found] if found and found not in about else []
+                verdicts.append(_segment_verdict(segment, about))
+        on_progress(done, total)
+    names, sizes = {segment.name for segment in segments}, disk.list()
+    for stray in (damage for damage in known if damage.file not in names):
+        first, last, size = stray.first_index, stray.last_index, sizes.get(stray.file, 0)
+        verdicts.append(SegmentVerdict(stray.file, "corrupt", first, last, size, (stray,)))
+    verdict = worst(segment.verdict for segment in verdicts)
+    count = sum(map(_count, segments))
+    return VerifyReport(path, format_of(disk).name, verdict, count, total, tuple(verdicts))
+
+
+def list_replicas(
+    disk: OsDisk, last_index: int
+) -> tuple[tuple[ReplicaReport, ...], tuple[Damage, ...]]:
+    """Who follows this log and how far behind; or what is wrong with the file that should tell."""
+    try:
+        found = Replicas(disk).list()
+    except CorruptError as error:
+        return (), (Damage(error.where, error.offset, 0, 0, error.why),)
+    return tuple(
+        ReplicaReport(r.name, r.acknowledged, max(0, last_index - r.acknowledged), r.updated_ms)
+        for r in found
+    ), ()
+
+
+def find_owner(disk: OsDisk) -> Owner | None:
+    """Who holds the lock, found out without touching it; None if nobody ever has."""
+    try:
+        file = disk.open("LOCK")
+    except FileNotFoundError:
+        return None
+    with closing(file):
+        text = file.read_at(0, 20).decode("ascii", "replace").strip()
+    if not text.isdecimal():
+        return None
+    return Owner(int(text), _has_open(int(text), Path(disk.path, "LOCK")))
+
+
+def _has_open(pid: int, lock: Path) -> bool:
+    """The signature outlives its process, and another may get its number: look at its files."""
+    try:
+        links = list(Path(f"/proc/{pid}/fd").iterdir())
+    except PermissionError:
+        return True  # another user's process: that there is one is all we may know
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    wanted = lock.stat()
+    for link in links:
+        with suppress(OSError):  # closed since we listed it
+            if os.path.samestat(link.stat(), wanted):
+                return True
+    return False
+
+
+def _check(
+    guest: InspectableGuest, segment: SegmentInfo, pause: Pause | None
+) -> Damage | Literal["removed"] | None:
+    try:
+        damage = guest.check(segment.name)
+        if damage and pause:
+            pause(_SECOND_LOOK_SECONDS)
+            damage = damage if guest.check(segment.name) == damage else None
+    except FileNotFoundError:
+        return "removed"  # by compaction, while we were reading what comes before it
+    return damage
+
+
+def _torn_tail(
+    guest: InspectableGuest, segments: tuple[SegmentInfo, ...], pause: Pause
+) -> Damage | None:
+    found = _check(guest, segments[-1], pause) if segments else None
+    return found if isinstance(found, Damage) and found.torn else None
+
+
+def _segment_verdict(segment: SegmentInfo, damage: list[Damage]) -> SegmentVerdict:
+    first, last = segment.first_index, segment.last_index
+    return SegmentVerdict(segment.name, _judge(damage), first, last, segment.size, tuple(damage))
+
+
+def _judge(damage: Iterable[Damage]) -> Verdict:
+    return worst("torn tail" if one.torn else "corrupt" for one in damage)
+
+
+def _count(segment: SegmentInfo) -> int:
+    return segment.last_index + 1 - segment.first_index

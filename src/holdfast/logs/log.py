@@ -6,7 +6,8 @@ any number of guests read it, beside a live owner too, and change nothing.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
+from types import TracebackType
+from typing import TYPE_CHECKING, Protocol, Self, TypeAlias, runtime_checkable
 
 from holdfast.errors import OutOfRangeError
 
@@ -75,6 +76,15 @@ class Guest(Protocol):
         ...
 
     def close(self) -> None: ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None: ...
 
 
 class Log(Guest, Protocol):

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 
 from holdfast.disk import Disk, OsDisk, Path
 from holdfast.errors import HoldfastError
+from holdfast.logs import staging
 from holdfast.logs.log import Guest, Log
 from holdfast.logs.shanghai import ShanghaiGuest, ShanghaiLog
 from holdfast.logs.shanghai.directory import segment_sizes
@@ -67,7 +68,15 @@ def open_log(path: Path, *, read_only: bool = False, **options: Any) -> Guest | 
     """
     disk = OsDisk(path)
     format = format_of(disk)
-    return format.open_read_only(disk) if read_only else format.open(disk, **options)
+    if read_only:
+        return format.open_read_only(disk)
+    log = format.open(disk, **options)
+    try:
+        staging.resume(log, disk)
+    except BaseException:
+        log.close()
+        raise
+    return log
 
 
 def create_log(path: Path, format: str = "shanghai", **options: Any) -> Log:

@@ -1,0 +1,163 @@
+"""`holdfast log cat` and `tail`: read as a guest, beside a live owner too."""
+
+import base64
+import json
+import sys
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from holdfast.cli.console import JsonOption, LogPath, printable, remark
+from holdfast.cli.opening import find_log, guest_of
+from holdfast.cli.units import parse_duration_ms
+from holdfast.errors import CorruptError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from holdfast.reports import InspectableGuest
+
+RawOption = Annotated[bool, typer.Option("--raw", help="Only payloads, each and a newline.")]
+HexOption = Annotated[bool, typer.Option("--hex", help="Payloads in hexadecimal.")]
+
+Show = Callable[["pa.RecordBatch"], bytes]
+
+
+def cat(
+    path: LogPath,
+    start: Annotated[int | None, typer.Option(metavar="INDEX", help="The first entry.")] = None,
+    stop: Annotated[
+        int | None, typer.Option(metavar="INDEX", help="The entry to stop before.")
+    ] = None,
+    limit: Annotated[
+        int | None, typer.Option(min=0, metavar="N", help="At most this many entries.")
+    ] = None,
+    raw: RawOption = False,
+    hexadecimal: HexOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Print entries, every checksum verified.
+
+    As index, tab, payload; what is not printable is escaped.  With --json, one object per line:
+    index, and payload if it is UTF-8 or payload_base64 if not.  A damaged log is printed up to
+    the damage.
+    """
+    show = _show(raw=raw, hexadecimal=hexadecimal, as_json=as_json)
+    with guest_of(path) as guest:
+        begin = guest.first_index if start is None else start
+        end = guest.last_index + 1 if stop is None else min(stop, guest.last_index + 1)
+        if stop is not None and begin > stop:
+            raise ValueError(f"--start {begin} is after --stop {stop}")
+        if limit is not None:
+            end = min(end, begin + limit)
+        _print(guest, begin, max(begin, end), show)
+        if stop is None or end < stop:  # all was wanted, so tell if that was not all
+            _refuse_damage(guest)
+
+
+def tail(
+    path: LogPath,
+    count: Annotated[
+        int, typer.Option("-n", "--lines", min=0, metavar="N", help="How many of the last entries.")
+    ] = 10,
+    follow: Annotated[
+        bool, typer.Option("-f", "--follow", help="Go on as the log grows, until Ctrl-C.")
+    ] = False,
+    interval: Annotated[
+        int,
+        typer.Option(parser=parse_duration_ms, metavar="DURATION", help="How often to look."),
+    ] = "200ms",  # type: ignore[assignment]  # parsed like what a person types
+    raw: RawOption = False,
+    hexadecimal: HexOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Print the last entries; with -f, also those that come.
+
+    Rotation and compaction by the owner are followed.
+    """
+    from holdfast.reports import open_guest
+
+    show = _show(raw=raw, hexadecimal=hexadecimal, as_json=as_json)
+    find_log(path)
+    guest = open_guest(path)
+    try:
+        start = max(guest.first_index, guest.last_index + 1 - count)
+        while True:
+            start = _print_new(guest, start, show, as_json=as_json)
+            _refuse_damage(guest)
+            if not follow:
+                break
+            time.sleep(interval / 1000)
+            guest.refresh()
+            if guest.damage:  # an owner at work can look like it: open anew, which looks twice
+                guest.close()
+                guest = open_guest(path)
+    finally:
+        guest.close()
+
+
+def _print_new(guest: "InspectableGuest", start: int, show: Show, *, as_json: bool) -> int:
+    """Print what there is from `start` on; return where to go on."""
+    if start < guest.first_index:
+        gone = f"entries {start}..{guest.first_index - 1} were compacted away before they were read"
+        remark(gone, as_json=as_json)
+        start = guest.first_index
+    stop = guest.last_index + 1
+    if stop < start:
+        raise ValueError(f"the log now ends at {stop - 1}, before {start - 1} that was printed")
+    return _print(guest, start, stop, show)
+
+
+def _print(guest: "InspectableGuest", start: int, stop: int, show: Show) -> int:
+    """Print start..stop-1; return where it ended, earlier only if compaction was faster."""
+    try:
+        for batch in guest.scan(start, stop):
+            sys.stdout.buffer.write(show(batch))
+            start += batch.num_rows
+    except FileNotFoundError:
+        guest.refresh()
+        if guest.first_index <= start:
+            raise
+        return start
+    finally:
+        sys.stdout.buffer.flush()
+    return stop
+
+
+def _refuse_damage(guest: "InspectableGuest") -> None:
+    for damage in guest.damage:
+        raise CorruptError(damage.file, damage.offset, damage.why)
+
+
+def _show(*, raw: bool, hexadecimal: bool, as_json: bool) -> Show:
+    """One function that turns a whole batch into what is printed."""
+    if raw + hexadecimal + as_json > 1:
+        raise ValueError("--raw, --hex and --json exclude each other")
+    if raw:
+        return _show_raw
+    line = _hex_line if hexadecimal else _json_line if as_json else _text_line
+    return lambda batch: "".join(
+        map(line, batch.column("index").to_pylist(), batch.column("payload").to_pylist())
+    ).encode()
+
+
+def _show_raw(batch: "pa.RecordBatch") -> bytes:
+    return b"".join([piece for p in batch.column("payload").to_pylist() for piece in (p, b"\n")])
+
+
+def _text_line(index: int, payload: bytes) -> str:
+    return f"{index}\t{printable(payload)}\n"
+
+
+def _hex_line(index: int, payload: bytes) -> str:
+    return f"{index}\t{payload.hex()}\n"
+
+
+def _json_line(index: int, payload: bytes) -> str:
+    try:
+        field, text = "payload", payload.decode()
+    except UnicodeDecodeError:
+        field, text = "payload_base64", base64.b64encode(payload).decode()
+    return json.dumps({"index": index, field: text}, ensure_ascii=False) + "\n"

@@ -1,0 +1,332 @@
+"""Appends prepared by many and committed by one, exactly once, whole.
+
+Tasks anywhere stage their rows durably in files beside the log.  Then the log's owner commits:
+
+1. an intent names the staged files and the index at which their first entry will stand; from the
+   moment it is durable the commit happens, whatever crashes;
+2. the entries are appended;
+3. the transaction's version is recorded, so that the same transaction appends nothing again;
+4. the intent, and then the staged files, are removed.
+
+After a crash between 1 and 4 `resume` carries on where the log ends; opening the log through
+`open_log`, or the next commit, does that first.  Until then a reader may see a part of it.
+
+    staging/JOB.PARTITION.ATTEMPT.arrow   an Arrow stream with a column `payload`, maybe `order`
+    staging/intent.json                   the commit under way
+    staging/txn-DIGEST.json               the last version that each application has committed
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from holdfast import runtime
+from holdfast.disk import Disk, File
+from holdfast.errors import CorruptError, HoldfastError
+from holdfast.logs.log import BATCH_ENTRIES_MAX, BATCH_SIZE_MAX, Log
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_INTENT = "staging/intent.json"
+_JOB = re.compile(r"[A-Za-z0-9-]{1,80}")
+_STALE_MS = 24 * 3_600_000
+
+
+@dataclass(frozen=True, slots=True)
+class Transaction:
+    """Versions of one application are committed in rising order, each at most once."""
+
+    app: str
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """Rows that one attempt of one task has made durable."""
+
+    name: str
+    partition: int
+    entries: int
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    first_index: int
+    last_index: int
+    transaction: Transaction | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Intent:
+    first_index: int
+    count: int
+    files: tuple[str, ...]
+    ordered: bool
+    transaction: Transaction | None
+
+
+def new_job(
+    transaction: Transaction | None = None,
+    *,
+    now_ms: Callable[[], int] = runtime.now_ms,
+    new_id: Callable[[], UUID] = runtime.new_id,
+) -> str:
+    """A name for all that one job stages.  It tells whose and how old a forgotten file is."""
+    owner = _digest(transaction.app) if transaction else "none"
+    return f"{owner}-{now_ms()}-{new_id().hex}"
+
+
+def stage(
+    disk: Disk,
+    job: str,
+    partition: int,
+    batches: "Iterable[pa.RecordBatch]",
+    *,
+    new_id: Callable[[], UUID] = runtime.new_id,
+) -> Staged:
+    """Make a task's rows durable beside the log.  No other attempt's file has this name."""
+    import pyarrow as pa
+
+    if not _JOB.fullmatch(job):
+        raise ValueError(f"{job!r} is no job name; new_job makes one")
+    name = f"staging/{job}.{partition}.{new_id().hex}.arrow"
+    disk.create(name, b"")
+    file = disk.open(name, writable=True)
+    entries = 0
+    try:
+        sink = _Sink(file)
+        writer: pa.RecordBatchStreamWriter | None = None
+        for batch in batches:
+            _refuse_unfit(batch)
+            writer = writer or pa.ipc.new_stream(sink, batch.schema)
+            writer.write_batch(batch)
+            entries += batch.num_rows
+        if writer is not None:
+            writer.close()
+        file.sync()
+    finally:
+        file.close()
+    return Staged(name, partition, entries)
+
+
+def commit(
+    log: Log,
+    disk: Disk,
+    staged: Sequence[Staged],
+    transaction: Transaction | None = None,
+    *,
+    ordered: bool = False,
+) -> Committed | None:
+    """Append all staged rows, by partition and row or, if `ordered`, by their column `order`.
+
+    None if the transaction was committed before.  When this raises after the intent was written,
+    the commit is still due: `resume` will finish it.
+    """
+    resume(log, disk)
+    if transaction is not None and committed_version(disk, transaction.app) >= transaction.version:
+        discard(disk, staged)
+        return None
+    names = tuple(part.name for part in sorted(staged, key=lambda part: part.partition))
+    count = sum(part.entries for part in staged)
+    intent = _Intent(log.last_index + 1, count, names, ordered, transaction)
+    disk.create(_INTENT, json.dumps(asdict(intent)).encode(), replace=True)
+    return _carry_out(log, disk, intent)
+
+
+def resume(log: Log, disk: Disk) -> Committed | None:
+    """Finish the commit that a crash has interrupted, if there is one."""
+    intent = _read_intent(disk)
+    return None if intent is None else _carry_out(log, disk, intent)
+
+
+def committed_version(disk: Disk, app: str) -> int:
+    """The last version that this application has committed; -1 for none."""
+    path = _transaction_path(app)
+    value = _read_json(disk, path)
+    if value is None:
+        return -1
+    try:
+        return int(value["version"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise CorruptError(path, 0, f"not a transaction's record: {error!r}") from error
+
+
+def discard(disk: Disk, staged: Sequence[Staged]) -> None:
+    """Remove what was staged and will not be committed, unless a commit under way needs it."""
+    intent = _read_intent(disk)
+    needed = intent.files if intent else ()
+    here = _staged_files(disk)
+    for part in staged:
+        if part.name not in needed and part.name in here:
+            disk.remove(part.name)
+
+
+def sweep(disk: Disk, job: str, *, now_ms: Callable[[], int] = runtime.now_ms) -> list[str]:
+    """Remove what failed attempts of this job left, earlier jobs of its application, and what
+    nobody has committed for a day; return the names."""
+    intent = _read_intent(disk)
+    needed = intent.files if intent else ()
+    owner = job.partition("-")[0]
+    swept = []
+    for name in _staged_files(disk):
+        whose, made_ms, *_ = (*name.removeprefix("staging/").split("-"), "")
+        stale = made_ms.isdigit() and now_ms() - int(made_ms) > _STALE_MS
+        mine = name.startswith(f"staging/{job}.") or (whose == owner != "none")
+        if name not in needed and (mine or stale):
+            disk.remove(name)
+            swept.append(name)
+    return swept
+
+
+def _carry_out(log: Log, disk: Disk, intent: _Intent) -> Committed:
+    done = log.last_index + 1 - intent.first_index
+    if done < 0:
+        raise HoldfastError(
+            f"an interrupted commit expects the log to reach {intent.first_index - 1}, but it ends "
+            f"at {log.last_index}: restore the log, or remove {_INTENT} to give that commit up"
+        )
+    position = 0
+    for payloads in _payloads(disk, intent):
+        already = max(0, min(len(payloads), done - position))
+        _refuse_stranger(log, intent.first_index + position, payloads.slice(0, already))
+        if already < len(payloads):
+            log.append(payloads.slice(already))
+        position += len(payloads)
+    if position != intent.count:
+        raise CorruptError(_INTENT, 0, f"{position} rows are staged, not {intent.count}")
+    if intent.transaction is not None:
+        record = json.dumps(asdict(intent.transaction)).encode()
+        disk.create(_transaction_path(intent.transaction.app), record, replace=True)
+    disk.remove(_INTENT)
+    here = _staged_files(disk)
+    for name in intent.files:
+        if name in here:
+            disk.remove(name)
+    last = intent.first_index + intent.count - 1
+    return Committed(intent.first_index, last, intent.transaction)
+
+
+def _payloads(disk: Disk, intent: _Intent) -> "Iterator[pa.Array]":
+    """The rows in the order in which they are appended, in bounded arrays."""
+    import pyarrow as pa
+
+    batches: Iterator[pa.RecordBatch]
+    batches = (batch for name in intent.files for batch in _read_staged(disk, name))
+    if intent.ordered and intent.count:
+        rows = pa.Table.from_batches(batches).sort_by("order")
+        batches = iter(rows.to_batches(BATCH_ENTRIES_MAX))
+    for batch in batches:
+        payloads = batch.column("payload")
+        size = max(1, payloads.nbytes // max(1, len(payloads)))
+        step = max(1, min(BATCH_ENTRIES_MAX, BATCH_SIZE_MAX // size))
+        for start in range(0, len(payloads), step):
+            yield payloads.slice(start, step)
+
+
+def _read_staged(disk: Disk, name: str) -> "Iterator[pa.RecordBatch]":
+    import pyarrow as pa
+
+    try:
+        file = disk.open(name)
+    except FileNotFoundError:
+        raise CorruptError(name, 0, "staged rows of an interrupted commit are missing") from None
+    try:
+        data = file.map()
+    finally:
+        file.close()
+    if len(data):
+        yield from pa.ipc.open_stream(pa.py_buffer(data))
+
+
+def _refuse_stranger(log: Log, first: int, payloads: "pa.Array") -> None:
+    """What stands where the commit was appending must be what it was appending."""
+    for index, payload in enumerate(payloads.to_pylist(), first):
+        if log.read(index) != payload:
+            raise HoldfastError(
+                f"entry {index} was appended by someone else while a commit was interrupted; "
+                f"its rows are still in staging/.  Remove {_INTENT} to give that commit up"
+            )
+
+
+def _refuse_unfit(batch: "pa.RecordBatch") -> None:
+    import pyarrow.compute as pc
+
+    payloads = batch.column("payload")
+    if payloads.null_count:
+        raise ValueError(f"{payloads.null_count} payloads are null")
+    if len(payloads) and pc.min(pc.binary_length(payloads)).as_py() == 0:
+        raise ValueError("a payload is empty; not every log format can hold that")
+
+
+def _read_intent(disk: Disk) -> _Intent | None:
+    value = _read_json(disk, _INTENT)
+    if value is None:
+        return None
+    try:
+        transaction = value["transaction"]
+        return _Intent(
+            int(value["first_index"]),
+            int(value["count"]),
+            tuple(map(str, value["files"])),
+            bool(value["ordered"]),
+            Transaction(**transaction) if transaction else None,
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise CorruptError(_INTENT, 0, f"not a commit's intent: {error!r}") from error
+
+
+def _read_json(disk: Disk, path: str) -> dict[str, Any] | None:
+    try:
+        file = disk.open(path)
+    except FileNotFoundError:
+        return None
+    try:
+        value = json.loads(bytes(file.map()))
+    except ValueError as error:
+        raise CorruptError(path, 0, f"not JSON: {error}") from error
+    finally:
+        file.close()
+    if not isinstance(value, dict):
+        raise CorruptError(path, 0, "not a JSON object")
+    return value
+
+
+def _staged_files(disk: Disk) -> list[str]:
+    try:
+        return [f"staging/{n}" for n in disk.list("staging") if n.endswith(".arrow")]
+    except FileNotFoundError:
+        return []
+
+
+def _transaction_path(app: str) -> str:
+    return f"staging/txn-{_digest(app)}.json"
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+class _Sink:
+    """What Arrow needs of a file, on a File."""
+
+    closed = False
+
+    def __init__(self, file: File) -> None:
+        self._file, self._at = file, 0
+
+    def write(self, data: "pa.Buffer | bytes") -> int:
+        view = memoryview(data)
+        self._file.write_at(self._at, view)
+        self._at += view.nbytes
+        return view.nbytes
+
+    def tell(self) -> int:
+        return self._at
+
+    def flush(self) -> None:
+        """Nothing is held back; durability is `File.sync`."""

@@ -1,0 +1,154 @@
+import json
+import os
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+
+import holdfast
+from holdfast.disk import OsDisk
+from holdfast.errors import HoldfastError
+from holdfast.logs.replicas import Replicas
+from holdfast.logs.shanghai import Retention, ShanghaiLog
+from holdfast.reports import EXIT_CODES, find_owner, inspect_log, open_guest, verify_log, worst
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    """Three segments: 1..2 and 3..4 sealed, 5..6 active."""
+    with holdfast.create_log(tmp_path / "log", segment_size_max=70) as log:
+        for i in (1, 3, 5):
+            log.append([b"%d" % i, b"%d" % (i + 1)])
+    return str(tmp_path / "log")
+
+
+def ignore(seconds: float) -> None:
+    pass
+
+
+def cut_short(path: str, name: str, size: int) -> Callable[[float], None]:
+    """Take bytes from the end, as if they were not written yet; the next pause writes them."""
+    file = Path(path, name)
+    data = file.read_bytes()
+    file.write_bytes(data[:-size])
+
+    def goes_on(seconds: float) -> None:
+        file.write_bytes(data)
+
+    return goes_on
+
+
+def test_a_sound_log_is_clean_in_every_part(path: str) -> None:
+    steps: list[tuple[int, int]] = []
+    report = verify_log(path, lambda done, total: steps.append((done, total)))
+    assert report.verdict == "clean"
+    assert [segment.verdict for segment in report.segments] == ["clean"] * 3
+    assert steps == [(0, 246), (82, 246), (164, 246), (246, 246)]
+    assert (report.entries, report.size, report.format) == (6, 246, "shanghai")
+
+
+def test_reports_can_be_sent_as_json(path: str) -> None:
+    Replicas(OsDisk(path)).register("r", 2)
+    Path(path, "segment_00001.wal").write_bytes(b"")
+    for report in (inspect_log(path), verify_log(path)):
+        document = json.loads(json.dumps(asdict(report)))
+        assert document["verdict"] == "corrupt"
+        assert document["path"] == path
+
+
+def test_a_write_in_progress_is_not_called_torn(path: str) -> None:
+    Path(path, "metadata.json").unlink()  # what the mark has seen complete can only be damage
+    goes_on = cut_short(path, "segment_00003.wal", 1)
+    assert verify_log(path, pause=goes_on).verdict == "clean"
+    goes_on = cut_short(path, "segment_00003.wal", 1)
+    assert inspect_log(path, pause=goes_on).torn is None
+
+
+def test_a_write_that_stands_still_is_torn(path: str) -> None:
+    Path(path, "metadata.json").unlink()
+    cut_short(path, "segment_00003.wal", 1)
+    report = verify_log(path, pause=ignore)
+    assert report.verdict == "torn tail"
+    assert report.segments[-1].damage[0].torn
+    assert inspect_log(path, pause=ignore).verdict == "torn tail"
+
+
+def test_an_owner_that_closes_while_we_look_is_not_called_damage(path: str) -> None:
+    goes_on = cut_short(path, "segment_00003.wal", 1)  # the mark is ahead of what we see
+    guest = open_guest(path, pause=goes_on)
+    assert (guest.damage, guest.last_index) == ((), 6)
+    guest.close()
+    cut_short(path, "segment_00003.wal", 1)
+    guest = open_guest(path, pause=ignore)
+    assert len(guest.damage) == 1
+    guest.close()
+
+
+def test_a_missing_segment_and_a_lost_header_have_their_rows(path: str) -> None:
+    Path(path, "segment_00002.wal").unlink()
+    report = verify_log(path, pause=ignore)
+    assert [(s.name[8:13], s.verdict, s.size) for s in report.segments] == [
+        ("00001", "clean", 82),
+        ("00003", "clean", 82),
+        ("00002", "corrupt", 0),
+    ]
+    Path(path, "segment_00001.wal").write_bytes(b"?" * 100)
+    report = verify_log(path, pause=ignore)
+    assert ("segment_00001.wal", "corrupt", 100) in [
+        (s.name, s.verdict, s.size) for s in report.segments
+    ]
+
+
+def test_a_segment_that_is_compacted_meanwhile_is_left_out(path: str) -> None:
+    with holdfast.open_log(path) as log:
+        assert isinstance(log, ShanghaiLog)
+
+        def compact(done: int, total: int) -> None:
+            log.compact(Retention(before=5))
+
+        report = verify_log(path, compact)
+    assert [segment.name for segment in report.segments] == ["segment_00003.wal"]
+    assert report.verdict == "clean"
+
+
+def test_what_recovery_cut_off_is_listed(path: str) -> None:
+    with Path(path, "segment_00003.wal").open("ab") as file:
+        file.write(b"torn")
+    holdfast.open_log(path).close()
+    (cut,) = inspect_log(path).cuts
+    assert (cut.name, cut.size) == ("segment_00003.wal.82.cut", 4)
+
+
+def test_the_owner_is_who_holds_the_lock_and_not_who_signed_it(path: str) -> None:
+    disk = OsDisk(path)
+    with holdfast.open_log(path):
+        owner = find_owner(disk)
+        assert owner is not None
+        assert (owner.pid, owner.alive) == (os.getpid(), True)
+    owner = find_owner(disk)
+    assert owner is not None
+    assert not owner.alive  # we signed it and we live, but we let it go
+    Path(path, "LOCK").write_text(f"{2**22 + 1:<20}")  # above any process id there can be
+    owner = find_owner(disk)
+    assert owner is not None
+    assert not owner.alive
+    Path(path, "LOCK").write_text("?")
+    assert find_owner(disk) is None
+    Path(path, "LOCK").unlink()
+    assert find_owner(disk) is None
+
+
+def test_verdicts_are_weighed_by_gravity_and_not_by_exit_code() -> None:
+    assert worst([]) == "clean"
+    assert worst(["clean", "torn tail"]) == "torn tail"
+    assert worst(["corrupt", "torn tail"]) == "corrupt"
+    assert EXIT_CODES == {"clean": 0, "torn tail": 3, "corrupt": 2}
+
+
+def test_no_log_no_report(tmp_path: Path) -> None:
+    for report in (inspect_log, verify_log, open_guest):
+        with pytest.raises(HoldfastError, match="does not exist"):
+            report(str(tmp_path / "none"))
+        with pytest.raises(HoldfastError, match="holds no log"):
+            report(str(tmp_path))
