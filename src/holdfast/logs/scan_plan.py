@@ -1,14 +1,14 @@
 """A scan of a range of indexes as tasks that know nothing of each other, planned from headers.
 
 For whoever reads a log in many processes at once: the guest is opened in one of them, and each
-task is one segment, scanned elsewhere with the format's `scan_segment`.  The plan accounts for every
-index of the range: it lies in a task, or in a damage that opening found, or outside of the log.
-Damage inside a segment that can be scanned is left to its scan, which sees it more exactly.
+task is one segment, scanned elsewhere with the format's `scan_segment`.  The plan accounts for
+every index of the range: it lies in a task, or in a damage that opening found, or outside of the
+log.  Damage inside a segment that can be scanned is left to its scan, which sees it more exactly.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 
 from holdfast.logs.log import Damage, Inspectable, SegmentInfo
 
@@ -29,7 +29,7 @@ def plan_scan(guest: Inspectable, start: int = 1, stop: int = FOREVER) -> list[S
     segments, damage = guest.segments(), guest.damage
     plan: list[ScanTask | Damage] = [*_before(segments, damage, start)]
     doubts = _doubts(segments, damage)
-    for segment, after in zip(segments, [*segments[1:], None], strict=True):
+    for segment, after in zip_longest(segments, segments[1:]):
         first, end = max(start, segment.first_index), min(stop, segment.last_index + 1)
         if first < end:
             doubt = doubts.get(segment.name)
