@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.disk import OsDisk
-from holdfast.errors import CorruptError, HoldfastError
+from holdfast.errors import CorruptError
 from holdfast.logs.log import Damage, SegmentInfo
 from holdfast.logs.shanghai import Retention, ShanghaiGuest, ShanghaiLog
 from holdfast.logs.shanghai.guest import scan_segment
@@ -71,7 +71,7 @@ def test_offsets_are_where_the_entries_are(disk: SimDisk) -> None:
 
 
 def test_a_segment_that_is_not_there_is_not_called_clean(disk: SimDisk) -> None:
-    with pytest.raises(HoldfastError, match=r"no segment segment_00009\.wal"):
+    with pytest.raises(FileNotFoundError, match=r"no segment segment_00009\.wal"):
         ShanghaiGuest(disk).check("segment_00009.wal")
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Self
 from uuid import UUID
 
 from holdfast.disk import Disk
-from holdfast.errors import CorruptError, HoldfastError, OutOfRangeError
+from holdfast.errors import CorruptError, OutOfRangeError
 from holdfast.formats import shanghai as fmt
 from holdfast.logs.log import Damage, OnDamage, SegmentInfo, clip
 from holdfast.logs.shanghai.directory import Found, segment_sizes
@@ -100,7 +100,7 @@ class ShanghaiGuest:
                 return segment.check()
         state = self._look_twice()
         if all(found.name != name for found in state.found):
-            raise HoldfastError(f"the log has no segment {name}")
+            raise FileNotFoundError(f"the log has no segment {name}")
         return next((damage for damage in state.all_damage() if damage.file == name), None)
 
     def close(self) -> None:
