@@ -186,9 +186,11 @@ def _sound_pieces(disk: Disk, state: State) -> tuple[list[_Piece], list[Damage]]
         pieces.append(piece)
         if flaw is not None and after is not None:
             last = stop_lsn - 1 if stop_lsn else header.last_lsn
+            rest = _suffix(piece, data, last) if last >= piece.stop_lsn else None
             if found.name not in known:
-                damage.append(Damage(found.name, stop, piece.stop_lsn, last, flaw.why))
-            if last >= piece.stop_lsn and (rest := _suffix(piece, data, last)) is not None:
+                worst = rest.header.first_lsn - 1 if rest else last
+                damage.append(Damage(found.name, stop, piece.stop_lsn, worst, flaw.why))
+            if rest is not None:
                 pieces.append(rest)
     return pieces, damage
 
