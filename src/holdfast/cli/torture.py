@@ -1,44 +1,86 @@
 """holdfast torture: prove it on your own disk."""
 
-import json
-import logging
 import shutil
 import tempfile
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from holdfast.cli.console import JsonOption, answer, answer_json, progress, remark, table
+
+if TYPE_CHECKING:
+    from holdfast.testing.torture import TortureReport
 
 
 def torture(
     directory: Annotated[
         Path | None,
-        typer.Argument(help="Where the killed writers write. Default: a new directory here."),
+        typer.Argument(
+            help="Where the killed writers write, in a new directory of their own. "
+            "Default: the current directory.",
+            file_okay=False,
+        ),
     ] = None,
-    log: Annotated[str, typer.Option(help="The log format to torture.")] = "shanghai",
+    log: Annotated[str, typer.Option(metavar="FORMAT", help="Which log.")] = "shanghai",
     seconds: Annotated[float, typer.Option(min=1, help="How long.")] = 60,
-    seed: Annotated[int, typer.Option(help="Replays the same simulated crashes.")] = 0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the ledger as JSON.")] = False,
+    seed: Annotated[int, typer.Option(help="The same seed simulates the same crashes.")] = 0,
+    as_json: JsonOption = False,
 ) -> None:
     """Crash a log, simulated and for real, and compare the ledger.
 
     On one core a simulated disk loses power, tears writes, fills up and fails at every step,
-    recovery included. On another, real writers in DIRECTORY are killed with kill -9 again and
-    again. Exit code 2 if anything acknowledged was lost, or anything was invented.
+    recovery included. On another, real writers are killed with kill -9 again and again. Exit code
+    2 if anything acknowledged was lost, hidden, or anything invented; then what the writers left
+    stays for you to look at.
     """
     from holdfast.testing.torture import Torture
 
-    logging.getLogger("holdfast").setLevel(logging.CRITICAL)  # it recovers thousands of times
-    where = Path(tempfile.mkdtemp(prefix="holdfast-torture-", dir=directory))
-    work = Torture(log, where, seed)
-    with Meter(seconds) as meter:
-        report = work.run(seconds, meter.show)
+    where = directory or Path.cwd()
+    where.mkdir(parents=True, exist_ok=True)
+    work = Path(tempfile.mkdtemp(prefix="holdfast-torture-", dir=where))
+    try:
+        with progress("tortured", unit="images") as show:
+            rounds = Torture(log, work, seed)
+            report = rounds.run(seconds, lambda r: show(r.images, _expected(r, seconds)))
+    except BaseException:
+        shutil.rmtree(work)
+        raise
     if as_json:
-        typer.echo(json.dumps(asdict(report) | {"held": report.held}))
+        answer_json(asdict(report) | {"held": report.held})
     else:
-        show(report)
-    if not report.held:
-        typer.echo(f"What the killed writers left is in {where}", err=True)
-        raise typer.Exit(2)
-    shutil.rmtree(where)
+        answer(describe(report))
+    if report.held:
+        shutil.rmtree(work)
+        return
+    remark(f"what the killed writers left is in {work}")
+    raise typer.Exit(2)
+
+
+def _expected(report: "TortureReport", seconds: float) -> int:
+    """How many images it will have been, going on like this."""
+    return int(report.images * max(1.0, seconds / max(report.seconds, 0.001)))
+
+
+def describe(report: "TortureReport") -> str:
+    """The ledger, for people."""
+    ledger = table(
+        ["", "acknowledged", "lost", "invented", "hidden"],
+        [
+            ["simulated", report.simulated_acknowledged, *report.broken_simulated.values()],
+            ["killed -9", report.acknowledged, *report.broken_killed.values()],
+        ],
+    )
+    faults = ", ".join(f"{name} {count:,}" for name, count in report.faults.items())
+    verdict = "every promise held" if report.held else "PROMISES WERE BROKEN"
+    lines = [
+        f"{report.format}, seed {report.seed}, {report.seconds:.1f} s: {verdict}",
+        "",
+        ledger,
+        "",
+        f"crash images explored  {report.images:,}",
+        f"real kills             {report.kills:,}",
+        f"faults fired           {faults}",
+    ]
+    return "\n".join([*lines, *(f"  {failure}" for failure in report.failures[:20])])

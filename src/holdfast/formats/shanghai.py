@@ -26,6 +26,7 @@ MAGIC, VERSION = b"SHANGA", 1
 HEADER_SIZE, ENTRY_HEADER_SIZE = 64, 8
 LAST_LSN_OFFSET = 40
 PAYLOAD_SIZE_MAX = 2**30  # the field allows 4 GiB; an Arrow batch and a reader's memory do not
+BAD_CHECKSUM = "checksum mismatch"  # the one flaw behind which the next entry can be found
 ENTRY_SIZE_MAX = ENTRY_HEADER_SIZE + PAYLOAD_SIZE_MAX
 
 Bytes = bytes | bytearray | memoryview
@@ -118,7 +119,7 @@ def decode_entry(data: Bytes, offset: int = 0) -> bytes | Flaw:
     if start + length > len(data):
         return Flaw(offset, f"payload of {length} bytes cut to {len(data) - start}")
     payload = bytes(data[start : start + length])
-    return payload if crc32(payload) == crc else Flaw(offset, "checksum mismatch")
+    return payload if crc32(payload) == crc else Flaw(offset, BAD_CHECKSUM)
 
 
 def entry_size(data: Bytes) -> int:

@@ -13,12 +13,13 @@ from holdfast.testing.kills import KillRounds
 from holdfast.testing.shanghai import ShanghaiSubject
 
 SUBJECTS: dict[str, Callable[[], Subject]] = {"shanghai": ShanghaiSubject}
+KINDS = ("lost", "invented", "hidden")
 FAULTS = ("eio", "enospc", "short write", "sync eio")
 
 
 @dataclass(slots=True)
 class TortureReport:
-    """The ledger.  `broken` counts promises broken by kind; nothing in it is what is hoped for."""
+    """The ledger.  Broken promises are counted by kind; zeros are what is hoped for."""
 
     format: str
     seed: int
@@ -27,7 +28,8 @@ class TortureReport:
     simulated_acknowledged: int = 0
     kills: int = 0
     acknowledged: int = 0  # by writers that were then killed
-    broken: dict[str, int] = field(default_factory=lambda: {"lost": 0, "invented": 0, "hidden": 0})
+    broken_simulated: dict[str, int] = field(default_factory=lambda: dict.fromkeys(KINDS, 0))
+    broken_killed: dict[str, int] = field(default_factory=lambda: dict.fromkeys(KINDS, 0))
     faults: dict[str, int] = field(default_factory=dict)
     failures: list[str] = field(default_factory=list)
 
@@ -89,10 +91,12 @@ class Torture:
         try:
             step()
         except BrokenPromiseError as error:
-            self._report.broken[error.kind] += 1
+            killed = step == self._kill
+            broken = self._report.broken_killed if killed else self._report.broken_simulated
+            broken[error.kind] += 1
             notes = " ".join(getattr(error, "__notes__", []))
             self._report.failures.append(f"{error} {notes}".strip())
-            if step == self._kill:
+            if killed:
                 self._fresh_log()  # the broken one is kept for a look at it
 
     def _fresh_log(self) -> None:

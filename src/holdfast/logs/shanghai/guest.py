@@ -18,6 +18,7 @@ from holdfast.logs.shanghai.segment import Active, Sealed, read_entries
 if TYPE_CHECKING:
     import pyarrow as pa
 
+_LOOKS_MAX = 20
 _LOADED_MAX = 16  # sealed segments whose offsets are kept at hand for single reads
 
 
@@ -74,13 +75,7 @@ class ShanghaiGuest:
 
     def refresh(self) -> int:
         """See what the owner has appended, rotated or removed; return last_index."""
-        for attempt in range(5):
-            try:
-                self._refresh()
-                break
-            except FileNotFoundError:  # compacted between our look at names and at bytes
-                if attempt == 4:
-                    raise
+        self._refresh()
         return self.last_index
 
     def segments(self) -> list[SegmentInfo]:
@@ -103,7 +98,10 @@ class ShanghaiGuest:
         for segment in self._segments:
             if segment.name == name and isinstance(segment, Sealed):
                 return segment.check()
-        return next((d for d in survey(self._disk).all_damage() if d.file == name), None)
+        state = self._look_twice()
+        if all(found.name != name for found in state.found):
+            raise FileNotFoundError(f"the log has no segment {name}")
+        return next((damage for damage in state.all_damage() if damage.file == name), None)
 
     def close(self) -> None:
         for segment in self._segments:
@@ -152,12 +150,12 @@ class ShanghaiGuest:
             return self._survey()
         bounds, _ = read_entries(tail.file, tail.size, sizes[last])
         if len(bounds) > 1:
-            tail.file.sync()  # as above
+            tail.file.sync()  # what a guest shows must not vanish in a power cut
             tail.bounds.extend(bounds[1:])
         return None
 
     def _survey(self) -> None:
-        state = survey(self._disk)
+        state = self._look_twice()
         if len(state.bounds) > 1:
             file = self._disk.open(state.found[-1].name)
             try:
@@ -165,6 +163,22 @@ class ShanghaiGuest:
             finally:
                 file.close()
         self._show(state)
+
+    def _look_twice(self) -> State:
+        """Names, sizes and bytes are not read at one instant: beside a live owner they may seem to
+        contradict each other.  What is damaged looks the same a second time."""
+        seen: list[Damage] | None = None
+        for look in range(_LOOKS_MAX):
+            try:
+                state = survey(self._disk)
+            except FileNotFoundError:  # compacted between the look at names and at bytes
+                if look == _LOOKS_MAX - 1:
+                    raise
+                continue
+            if not state.damage or state.damage == seen:
+                break
+            seen = state.damage
+        return state
 
     def _show(self, state: State) -> None:
         segments: list[Sealed | Active] = []
