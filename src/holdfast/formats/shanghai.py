@@ -34,6 +34,7 @@ Bounds = npt.NDArray[np.int64]
 
 _HEADER = struct.Struct(">6sH16sQQQ16x")
 _ENTRY_HEADER = struct.Struct(">II")
+_CRC = struct.Struct(">I")
 _SMALL = 32 * 1024  # below this a plain loop beats setting numpy up
 _LANE_SIZE = 128 * 1024
 _WINDOW_SIZE = 4096
@@ -120,6 +121,12 @@ def decode_entry(data: Bytes, offset: int = 0) -> bytes | Flaw:
         return Flaw(offset, f"payload of {length} bytes cut to {len(data) - start}")
     payload = bytes(data[start : start + length])
     return payload if crc32(payload) == crc else Flaw(offset, BAD_CHECKSUM)
+
+
+def payload_at(data: Bytes, begin: int, stop: int) -> bytes | None:
+    """The payload of an entry whose bounds are known; None if it does not hold its checksum."""
+    payload = bytes(data[begin + ENTRY_HEADER_SIZE : stop])
+    return payload if crc32(payload) == _CRC.unpack_from(data, begin + 4)[0] else None
 
 
 def entry_size(data: Bytes) -> int:

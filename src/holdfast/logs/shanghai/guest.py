@@ -31,6 +31,7 @@ class ShanghaiGuest:
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
         self._segments: tuple[Sealed | Active, ...] = ()
+        self._recent: Sealed | Active | None = None  # the next read is often near the last one
         self._loaded: dict[int, Sealed] = {}
         self._doubtful: dict[str, Damage] = {}
         self.damage: tuple[Damage, ...] = ()
@@ -48,14 +49,9 @@ class ShanghaiGuest:
 
     def read(self, index: int) -> bytes:
         """One payload, its checksum verified.  OutOfRangeError if there is no such entry."""
-        segments = self._segments
-        if not self.first_index <= index <= self.last_index:
-            had = f"{self.first_index}..{self.last_index}"
-            raise OutOfRangeError(f"entry {index} of a log that holds {had}")
-        segment = segments[bisect_right(segments, index, key=lambda s: s.first_lsn) - 1]
-        self._refuse_damaged(segment, index)
-        if isinstance(segment, Sealed):
-            self._keep_loaded(segment)
+        segment = self._recent
+        if segment is None or not segment.first_lsn <= index < segment.stop_lsn:
+            segment = self._segment_of(index)
         return segment.read(index)
 
     def scan(
@@ -106,7 +102,7 @@ class ShanghaiGuest:
     def close(self) -> None:
         for segment in self._segments:
             segment.close()
-        self._segments = ()
+        self._publish(())
 
     def __enter__(self) -> Self:
         return self
@@ -191,10 +187,26 @@ class ShanghaiGuest:
             else:
                 stop = self._stop_lsn(found, found.header, after)
                 segments.append(Sealed(self._disk, found.name, found.size, found.header, stop))
-        self._segments = tuple(segments)
+        self._publish(tuple(segments))
         self._loaded = {}
         self.damage = tuple(state.damage)
         self._doubtful = _doubtful(state)
+
+    def _publish(self, segments: tuple[Sealed | Active, ...]) -> None:
+        """From now on readers see these, and no others."""
+        self._segments, self._recent = segments, None
+
+    def _segment_of(self, index: int) -> Sealed | Active:
+        segments = self._segments
+        if not self.first_index <= index <= self.last_index:
+            had = f"{self.first_index}..{self.last_index}"
+            raise OutOfRangeError(f"entry {index} of a log that holds {had}")
+        segment = segments[bisect_right(segments, index, key=lambda s: s.first_lsn) - 1]
+        self._refuse_damaged(segment, index)
+        if isinstance(segment, Sealed):
+            self._keep_loaded(segment)
+        self._recent = segment
+        return segment
 
     def _stop_lsn(self, found: Found, header: fmt.Header, after: Found) -> int:
         if isinstance(after.header, fmt.Header) and after.number == found.number + 1:

@@ -199,13 +199,13 @@ class ShanghaiLog(ShanghaiGuest):
         sealed_header = replace(old.header, last_lsn=stop_lsn - 1)
         sealed = Sealed(self._disk, old.name, old.size, sealed_header, stop_lsn)
         active = Active(self._disk.open(name), name, header, array("q", [fmt.HEADER_SIZE]))
-        self._segments = (*self._segments[:-1], sealed, active)
+        self._publish((*self._segments[:-1], sealed, active))
 
     def _compact(self, limits: Retention, *, dry_run: bool) -> Compaction:
         self._refuse_if_unwritable()
         plan = choose(self.segments(), limits, Replicas(self._disk).list(), self._now_ms())
         for segment in () if dry_run else plan.removed:
-            self._segments = self._segments[1:]  # oldest first, so that a crash leaves no gap
+            self._publish(self._segments[1:])  # oldest first, so that a crash leaves no gap
             self._disk.remove(segment.name)
         return plan
 

@@ -32,13 +32,14 @@ class Sealed:
         self._open: tuple[memoryview, fmt.Bounds] | None = None
 
     def read(self, lsn: int) -> bytes:
-        data, bounds = self.load()
+        data, bounds = self._open or self.load()
         i = lsn - self.first_lsn
         if i >= len(bounds) - 1:
             raise self._broken(bounds)
-        payload = fmt.decode_entry(data, int(bounds[i]))
-        if isinstance(payload, Flaw):
-            raise CorruptError(self.name, payload.offset, f"LSN {lsn}: {payload.why}")
+        begin = bounds.item(i)
+        payload = fmt.payload_at(data, begin, bounds.item(i + 1))
+        if payload is None:
+            raise CorruptError(self.name, begin, f"LSN {lsn}: {fmt.BAD_CHECKSUM}")
         return payload
 
     def scan(
@@ -139,9 +140,9 @@ class Active:
     def read(self, lsn: int) -> bytes:
         i = lsn - self.first_lsn
         begin, end = self.bounds[i], self.bounds[i + 1]
-        payload = fmt.decode_entry(self.file.read_at(begin, end - begin))
-        if isinstance(payload, Flaw):
-            raise CorruptError(self.name, begin, f"LSN {lsn}: {payload.why}")
+        payload = fmt.payload_at(self.file.read_at(begin, end - begin), 0, end - begin)
+        if payload is None:
+            raise CorruptError(self.name, begin, f"LSN {lsn}: {fmt.BAD_CHECKSUM}")
         return payload
 
     def scan(
