@@ -34,6 +34,7 @@ class Deadly(LogStreamWriter):
         if batch == fatal and not marker.exists():
             marker.touch()
             kill_java_above(os.getpid())
+            os.kill(os.getpid(), signal.SIGKILL)  # or this process would go on to commit
 
 class DeadlyLog(LogSource):
     @classmethod

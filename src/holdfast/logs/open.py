@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 from holdfast.disk import Disk, OsDisk, Path
 from holdfast.errors import HoldfastError
 from holdfast.logs import staging
-from holdfast.logs.log import Guest, Log
+from holdfast.logs.log import Damage, Guest, Log, SegmentInfo
 from holdfast.logs.shanghai import ShanghaiGuest, ShanghaiLog
 from holdfast.logs.shanghai.directory import read_mark, segment_sizes
-from holdfast.logs.shanghai.guest import scan_segment
+from holdfast.logs.shanghai.guest import check_segment, scan_segment
 from holdfast.logs.shanghai.repair import apply_repair, plan_repair
+from holdfast.logs.shanghai.rewrite import Copied, copy_segments
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -26,6 +27,8 @@ class Format:
     open: Callable[..., Log]
     open_read_only: Callable[[Disk], Guest]
     scan_segment: Callable[..., "Iterator[pa.RecordBatch]"]  # see holdfast.logs.shanghai.guest
+    check_segment: Callable[[Disk, SegmentInfo], Damage | None]  # each in a process of its own
+    copy_segments: Callable[..., list[Copied]]  # see holdfast.logs.shanghai.rewrite
     plan_repair: Callable[..., Any]
     apply_repair: Callable[..., None]
 
@@ -42,6 +45,8 @@ FORMATS = {
         ShanghaiLog,
         ShanghaiGuest,
         scan_segment,
+        check_segment,
+        copy_segments,
         plan_repair,
         apply_repair,
     ),
