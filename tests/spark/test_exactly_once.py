@@ -27,7 +27,7 @@ class Deadly(LogStreamWriter):
     def commit(self, messages, batchId):
         self._perhaps_die(batchId, 1)
         super().commit(messages, batchId)
-        self._perhaps_die(batchId, 3)
+        self._perhaps_die(batchId, 2)
 
     def _perhaps_die(self, batch, fatal):
         marker = Path(f"{TARGET}.killed-{fatal}")
@@ -46,7 +46,7 @@ class DeadlyLog(LogSource):
 
 spark = session("local[2,4]")
 spark.dataSource.register(DeadlyLog)
-rows = spark.readStream.format("holdfast-log").option("maxEntriesPerTrigger", 7)
+rows = spark.readStream.format("holdfast-log").option("maxEntriesPerTrigger", 12)
 rows = rows.option("columns", "payload").load(SOURCE)
 stream = rows.writeStream.format("deadly-log").option("checkpointLocation", TARGET + ".checkpoint")
 stream.trigger(availableNow=True).start(TARGET).awaitTermination()
@@ -75,7 +75,7 @@ def trouble(batches):
         os.kill(pid, signal.SIGKILL)
     if partition == 7:
         if attempt == 0:
-            time.sleep(25)  # until a twin has overtaken us
+            time.sleep(12)  # until a twin has overtaken us
         else:
             Path(f"{target}.twin").touch()
 
@@ -98,11 +98,11 @@ def test_a_driver_killed_around_its_commits_loses_and_doubles_nothing(
     source, target = make_log(tmp_path / "source"), tmp_path / "target"
     assert _run(source, target) != 0
     assert (tmp_path / "target.killed-1").exists()
-    assert contents(target) == [payload(index) for index in range(1, 8)], "not committed"
+    assert contents(target) == [payload(index) for index in range(1, 13)], "not committed"
     assert _run(source, target) != 0
-    assert (tmp_path / "target.killed-3").exists()
-    assert contents(target) == [payload(index) for index in range(1, 29)], "committed"
-    assert not (tmp_path / "target.checkpoint" / "commits" / "3").exists()
+    assert (tmp_path / "target.killed-2").exists()
+    assert contents(target) == [payload(index) for index in range(1, 37)], "committed"
+    assert not (tmp_path / "target.checkpoint" / "commits" / "2").exists()
     assert _run(source, target) == 0
     assert contents(target) == contents(source)
     assert not list(target.glob("staging/*.arrow")), "orphans of the killed runs"
