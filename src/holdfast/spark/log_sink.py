@@ -97,7 +97,8 @@ class _Sink:
             return create_log(self._path, self._format, **self._log_options)
         if self._format_matters and found != self._format:
             raise ValueError(f"remove the option format: {self._path} holds a {found} log")
-        return open_log(self._path, **self._log_options)
+        log: Log = open_log(self._path, **self._log_options)
+        return log
 
 
 class LogWriter(_Sink, DataSourceArrowWriter):

@@ -3,7 +3,6 @@ from base64 import b64decode
 from pathlib import Path
 
 import pytest
-from pyspark.errors import PythonException
 from pyspark.sql import SparkSession
 from tests.spark.samples import SEGMENTS, append, contents, make_log, payload, rot, tree
 
@@ -82,7 +81,7 @@ def test_json_lines_hold_base64_or_text(spark: SparkSession, tmp_path: Path) -> 
     convert(spark, str(tmp_path / "text"), str(back), source_kind="jsonl", text=True)
     assert contents(back) == contents(source)
     append(source, [b"\xff"])
-    with pytest.raises(PythonException, match="entry 11 is not UTF-8: convert it as base64"):
+    with pytest.raises(ValueError, match="entry 11 is not UTF-8: convert it as base64"):
         convert(spark, str(source), str(tmp_path / "no"), target_kind="jsonl", text=True)
     assert not list(tmp_path.glob("no*"))
 
@@ -102,7 +101,7 @@ def test_damage_is_not_converted(spark: SparkSession, tmp_path: Path) -> None:
     path = make_log(tmp_path / "log")
     rot(path, SEGMENTS[1], 3)
     for kind in ("log", "parquet"):
-        with pytest.raises(PythonException, match="LSN 14: checksum mismatch"):
+        with pytest.raises(CorruptError, match="LSN 14: checksum mismatch"):
             convert(spark, str(path), str(tmp_path / "no"), target_kind=kind)
     (path / SEGMENTS[1]).unlink()
     with pytest.raises(CorruptError, match=r"entries 11\.\.20"):
