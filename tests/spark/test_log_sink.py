@@ -90,7 +90,7 @@ def test_fitting_columns_are_found(spark: SparkSession) -> None:
 
 def test_what_a_log_cannot_do_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     path = make_log(tmp_path / "log")
-    frame = numbers(spark, 3)
+    frame = numbers(spark, 3, 1)
     with pytest.raises(AnalysisException, match="never overwritten"):
         frame.write.format("holdfast-log").mode("overwrite").save(str(path))
     with pytest.raises(AnalysisException, match="remove the option startingIndex"):
