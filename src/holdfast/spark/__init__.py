@@ -7,12 +7,17 @@ from holdfast.errors import MissingError
 
 if TYPE_CHECKING:
     from holdfast.spark.classcache import warm
+    from holdfast.spark.logs import register
     from holdfast.spark.sessions import session
 
-__all__ = ["session", "warm"]
+__all__ = ["register", "session", "warm"]
 
 # No module has the name of what it holds: importing the module would hide the function.
-_HOMES = {"session": "holdfast.spark.sessions", "warm": "holdfast.spark.classcache"}
+_HOMES = {
+    "register": "holdfast.spark.logs",
+    "session": "holdfast.spark.sessions",
+    "warm": "holdfast.spark.classcache",
+}
 
 
 def __getattr__(name: str) -> Any:

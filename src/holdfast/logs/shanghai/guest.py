@@ -248,12 +248,13 @@ def scan_segment(
     `segment` is as ShanghaiGuest.segments told it, in this process or another.
     """
     header = fmt.Header(UUID(segment.id), segment.created_ms, segment.first_index)
-    if segment.state == "active":
+    sealed = Sealed(disk, segment.name, segment.size, header, segment.last_index + 1)
+    if segment.state != "sealed":
         file = disk.open(segment.name)
         bounds, _ = read_entries(file, fmt.HEADER_SIZE, segment.size)
-        yield from Active(file, segment.name, header, bounds).scan(
-            start, stop, on_damage, verify=verify
-        )
-    else:
-        sealed = Sealed(disk, segment.name, segment.size, header, segment.last_index + 1)
-        yield from sealed.scan(start, stop, on_damage, verify=verify)
+        active = Active(file, segment.name, header, bounds)
+        # A damaged segment may be the last one, cut by its reader where the damage begins.
+        if segment.state == "active" or active.stop_lsn == sealed.stop_lsn:
+            yield from active.scan(start, stop, on_damage, verify=verify)
+            return
+    yield from sealed.scan(start, stop, on_damage, verify=verify)

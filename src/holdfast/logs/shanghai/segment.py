@@ -43,7 +43,12 @@ class Sealed:
     def scan(
         self, start: int, stop: int, on_damage: OnDamage | None = None, *, verify: bool = True
     ) -> "Iterator[pa.RecordBatch]":
-        data, bounds = self.load()
+        try:
+            data, bounds = self.load()
+        except CorruptError as broken:
+            if on_damage is None:
+                raise
+            return on_damage(Damage(self.name, broken.offset, start, stop - 1, broken.why))
         found = min(stop, self.first_lsn + len(bounds) - 1)
         emit = _Emitter(self.name, on_damage, verify=verify)
         for first, last in _cut(bounds, start - self.first_lsn, found - self.first_lsn):

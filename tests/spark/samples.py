@@ -1,0 +1,56 @@
+"""Logs for the tests here, and ways to harm them."""
+
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+
+from holdfast.disk import OsDisk
+from holdfast.logs.shanghai import ShanghaiLog
+
+SEGMENTS = tuple(f"segment_0000{number}.wal" for number in (1, 2, 3, 4))
+
+
+def payload(index: int) -> bytes:
+    return b"%05d" % index  # with its header, an entry takes 13 bytes
+
+
+def make_log(path: Path, *, segments: int = 4, entries: int = 10) -> Path:
+    """Segments of ten entries each, cleanly closed: indexes 1..40."""
+    with closing(ShanghaiLog(OsDisk(path))) as log:
+        for segment in range(segments):
+            if segment:
+                log.rotate()
+            first = segment * entries + 1
+            log.append([payload(index) for index in range(first, first + entries)])
+    return path
+
+
+def append(path: Path, payloads: Sequence[bytes], *, rotate: bool = False) -> None:
+    with closing(ShanghaiLog(OsDisk(path))) as log:
+        log.append(payloads)
+        if rotate:
+            log.rotate()
+
+
+def contents(path: Path) -> list[bytes]:
+    with closing(ShanghaiLog(OsDisk(path))) as log:
+        return [value for batch in log.scan() for value in batch["payload"].to_pylist()]
+
+
+def rot(path: Path, segment: str, entry: int) -> None:
+    """Flip a bit of the payload of one entry."""
+    overwrite(path, segment, 64 + 13 * entry + 8, b"\xff")
+
+
+def overwrite(path: Path, segment: str, offset: int, data: bytes) -> None:
+    with (path / segment).open("r+b") as file:
+        file.seek(offset)
+        file.write(data)
+
+
+def tree(path: Path) -> dict[str, tuple[int, int]]:
+    """What a guest must leave as it was."""
+    return {
+        str(file): (file.stat().st_size, file.stat().st_mtime_ns)
+        for file in sorted(path.rglob("*"))
+    }
