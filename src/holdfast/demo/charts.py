@@ -16,29 +16,49 @@ _LEFT, _RIGHT = 56.0, 12.0
 _CANDLES_MAX = 65  # six minutes each
 
 
+def growth(
+    acks: Sequence[Ack], arrived: Sequence[tuple[float, int]], ledger: Sequence[Reckoning]
+) -> str:
+    """How many ticks had arrived, how many were durable, and when the feed was killed."""
+    height, top, bottom = 300.0, 30.0, 264.0
+    end = max(line.at_seconds for line in ledger)
+    high = max(ledger[-1].found, arrived[-1][1], 1)
+    x = svg.linear(0, end, _LEFT, WIDE - _RIGHT)
+    y = svg.linear(0, high, bottom, top)
+    parts = _rungs(svg.round_steps(0, high, 4), y)
+    thinned = acks[:: max(1, len(acks) // 1500)]
+    steps = [(x(0), y(0))]
+    for ack in (*thinned, *acks[-1:]):
+        steps += [(x(ack.at_seconds), steps[-1][1]), (x(ack.at_seconds), y(ack.last))]
+    steps.append((x(end), steps[-1][1]))
+    parts.append(svg.path([*steps, (x(end), y(0))], "durable"))
+    market = [(x(at), y(count)) for at, count in arrived]
+    parts.append(svg.path([*market, (x(end), market[-1][1])], "arrived"))
+    parts += _kill_marks(ledger, x, top, bottom)
+    parts += _seconds(x, end, bottom + 24)
+    return svg.drawing(WIDE, height, parts, "Ticks that had arrived and that were durable")
+
+
 def throughput(acks: Sequence[Ack], ledger: Sequence[Reckoning]) -> str:
-    """Durable ticks per second over time, and when the feed was killed."""
-    height, top, bottom = 250.0, 30.0, 214.0
+    """Durable ticks per second over time, on a logarithmic scale: catching up is fast."""
+    height, top, bottom = 210.0, 26.0, 174.0
     end = max(line.at_seconds for line in ledger)
     bins = max(1, round(end / 0.1))
     edges = np.linspace(0, end, bins + 1)
-    last = np.array([ack.last for ack in acks])
-    grown = np.diff(last, prepend=0)
+    grown = np.diff([ack.last for ack in acks], prepend=0)
     counts, _ = np.histogram([ack.at_seconds for ack in acks], edges, weights=grown)
     rates = counts / (end / bins)
-    high = float(rates.max(initial=1)) * 1.05
+    low, high = 1000.0, max(float(rates.max(initial=1)) * 1.3, 2000.0)
     x = svg.linear(0, end, _LEFT, WIDE - _RIGHT)
-    y = svg.linear(0, high, bottom, top)
-    parts = [*_rungs(svg.round_steps(0, high, 4), y, _short)]
+    y = svg.logarithmic(low, high, bottom, top)
+    parts = _rungs([10.0**power for power in range(3, 8) if 10.0**power <= high], y)
     parts += [
         svg.rect(x(at) + 0.5, y(rate), x(edges[1]) - x(0) - 1, bottom - y(rate), "flow")
         for at, rate in zip(edges, rates, strict=False)
-        if rate > 0
+        if rate > low
     ]
-    for line in ledger:
-        parts.append(svg.line(x(line.at_seconds), top - 8, x(line.at_seconds), bottom, "kill"))
-        parts.append(_cross(x(line.at_seconds), top - 14))
-    parts += _seconds(x, end, bottom + 22)
+    parts += _kill_marks(ledger, x, top, bottom)
+    parts += _seconds(x, end, bottom + 24)
     return svg.drawing(WIDE, height, parts, "Durable ticks per second, with the kills")
 
 
@@ -46,7 +66,7 @@ def latencies(latencies_us: Sequence[int]) -> str:
     """How long durable appends took, on a logarithmic scale."""
     height, top, bottom = 230.0, 34.0, 190.0
     values = np.maximum(np.array(latencies_us or [1], float), 1)
-    low, high = _decade_span(values)
+    low, high = float(values.min()) * 0.8, float(values.max()) * 1.6
     edges = np.geomspace(low, high, 81)
     counts, _ = np.histogram(values, edges)
     x = svg.logarithmic(low, high, _LEFT, WIDE - _RIGHT)
@@ -60,11 +80,10 @@ def latencies(latencies_us: Sequence[int]) -> str:
     for step in _log_steps(low, high):
         parts.append(svg.text(x(step), bottom + 22, duration(step), "label", "middle"))
         parts.append(svg.line(x(step), bottom, x(step), bottom + 5, "axis"))
-    for percent, row in ((50, 0), (99, 0), (99.9, 0)):
+    for percent in (50, 99, 99.9):
         value = float(np.percentile(values, percent))
-        parts.append(svg.line(x(value), top - 12, x(value), bottom, "mark"))
-        words = f"p{percent:g}  {duration(value)}"
-        parts.append(svg.text(x(value) + 5, top - 4 + row, words, "note"))
+        parts.append(svg.line(x(value), top - 20, x(value), bottom, "mark"))
+        parts.append(svg.text(x(value) + 6, top - 12, f"p{percent:g}  {duration(value)}", "note"))
     return svg.drawing(WIDE, height, parts, "Histogram of append latencies")
 
 
@@ -155,12 +174,19 @@ def duration(microseconds: float) -> str:
     return f"{microseconds:.3g} µs"
 
 
-def _rungs(steps: Sequence[float], y: svg.Scale, words: "type[str] | object") -> list[str]:
+def _rungs(steps: Sequence[float], y: svg.Scale) -> list[str]:
     parts = []
     for step in steps:
-        parts.append(svg.line(_LEFT, y(step), WIDE - _RIGHT, y(step), "rung" if step else "axis"))
+        parts.append(svg.line(_LEFT, y(step), WIDE - _RIGHT, y(step), "rung"))
         parts.append(svg.text(_LEFT - 10, y(step) + 4, _short(step), "label", "end"))
     return parts
+
+
+def _kill_marks(
+    ledger: Sequence[Reckoning], x: svg.Scale, top: float, bottom: float
+) -> list[str]:
+    places = [x(line.at_seconds) for line in ledger]
+    return [svg.line(at, top - 6, at, bottom, "kill") + _cross(at, top - 12) for at in places]
 
 
 def _seconds(x: svg.Scale, end: float, baseline: float) -> list[str]:
@@ -172,7 +198,10 @@ def _seconds(x: svg.Scale, end: float, baseline: float) -> list[str]:
 
 
 def _short(value: float) -> str:
-    return f"{value / 1000:g}k" if value >= 1000 else f"{value:g}"
+    for unit, size in (("M", 1e6), ("k", 1e3)):
+        if value >= size:
+            return f"{value / size:g}{unit}"
+    return f"{value:g}"
 
 
 def _cross(x: float, y: float) -> str:
@@ -184,11 +213,6 @@ def _rows(segments: Sequence[SegmentInfo], count_max: int) -> list[Sequence[Segm
     rows = -(-len(segments) // count_max)
     each = -(-len(segments) // max(rows, 1))
     return [segments[at : at + each] for at in range(0, len(segments), max(each, 1))]
-
-
-def _decade_span(values: "np.typing.NDArray[np.float64]") -> tuple[float, float]:
-    """Bounds a little outside the values."""
-    return float(values.min()) * 0.8, float(values.max()) * 1.6
 
 
 def _log_steps(low: float, high: float) -> list[float]:

@@ -24,10 +24,10 @@ from holdfast.demo import bars, ticks, workers
 from holdfast.demo.results import Batch, Streaming, WorkerKill
 from holdfast.runtime import now_ms
 
-BATCHES = 12
+BATCHES = 8
 KILLS_MAX = 8
 _TICK_SCHEMA = "index long, time timestamp, symbol string, price double, size long"
-_POLL_SECONDS = 0.1
+_POLL_SECONDS = 0.25
 
 
 def decode_ticks(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -138,9 +138,17 @@ class Pipeline:
                 finished.wait(0.02)
             elif (pid := workers.kill_busy_worker(jvm_pid)) is not None:
                 self._kills.append(WorkerKill(pid, 0, self._since(now_ms())))
-                finished.wait(0.5)
-                if self._failed_tasks(query):
+                if self._has_failed(query, finished):
                     return
+
+    def _has_failed(self, query: StreamingQuery, finished: threading.Event) -> bool:
+        """Whether a task has, or does soon: Spark counts a little later."""
+        for _ in range(30):
+            if self._failed_tasks(query):
+                return True
+            if finished.wait(0.1):
+                break
+        return False
 
     def _failed_tasks(self, query: StreamingQuery) -> int:
         tracker = self._spark.sparkContext.statusTracker()

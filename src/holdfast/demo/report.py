@@ -82,7 +82,16 @@ def _kills(run: Run) -> str:
         "The ledger",
         "What the writer had acknowledged when it died, against what was found. Entries in flight "
         "may survive or not; acknowledged ones must.",
-        _figure("Durable ticks per second", "× kill -9", charts.throughput(run.acks, run.ledger)),
+        _figure(
+            "Durable ticks",
+            "the line: ticks that have arrived;  ✕ kill -9",
+            charts.growth(run.acks, run.arrived, run.ledger),
+        ),
+        _figure(
+            "Durable ticks per second",
+            "logarithmic: after each restart the writer catches up",
+            charts.throughput(run.acks, run.ledger),
+        ),
         _figure("Time of a durable append", summary, charts.latencies(latencies)),
         f'<figure id="ledger">{_table(_LEDGER_TITLES, rows)}</figure>',
     )

@@ -57,6 +57,7 @@ class Run:
     ticks: int
     ledger: tuple[Reckoning, ...]
     acks: tuple[Ack, ...]
+    arrived: tuple[tuple[float, int], ...]  # seconds since the opening, ticks until then
     log: LogReport
     scrub: VerifyReport
     scrub_seconds: float

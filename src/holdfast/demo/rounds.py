@@ -25,7 +25,9 @@ from holdfast.testing.explorer import BrokenPromiseError
 from holdfast.testing.kills import KillRounds, Promises
 
 FORMAT = "shanghai"
-LIFE_SECONDS = (0.5, 1.6)  # from within the feed's start to well into its appends
+WORK_SECONDS = (0.1, 1.0)  # how long a feed may append
+EARLY_SHARE = 0.15  # of the feeds are killed while they start
+EARLY_SECONDS = (0.02, 0.3)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +90,7 @@ class FeedRounds:
         try:
             while self._elapsed() < self.seconds:
                 self._start()
-                self._kill(min(self._random.uniform(*LIFE_SECONDS), self.seconds))
+                self._kill(self._life())
                 on_progress(self._reckon())
             if self.heard.acknowledged < len(self.market):
                 self._start()
@@ -98,6 +100,19 @@ class FeedRounds:
                 on_progress(self._reckon())
         finally:
             self._rounds.stop()
+
+    def arrived(self, points: int = 200) -> tuple[tuple[float, int], ...]:
+        """How many ticks the market had sent, at some moments of its day."""
+        moments = np.linspace(0, self.seconds, points + 1)
+        counts = np.searchsorted(ticks.arrivals(self.market, self.seconds), moments, "right")
+        return tuple(zip(moments.tolist(), counts.tolist(), strict=True))
+
+    def _life(self) -> float:
+        """How long from now, most often after the first word: starting takes its own time."""
+        if self._random.random() < EARLY_SHARE:
+            return self._random.uniform(*EARLY_SECONDS)
+        self._rounds.hear(1)
+        return self._random.uniform(*WORK_SECONDS)
 
     def _elapsed(self) -> float:
         return (time.monotonic_ns() - self._opened_ns) / 1e9

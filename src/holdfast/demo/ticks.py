@@ -11,11 +11,13 @@ A tick is one entry of a log, and whole columns of them are decoded at once, wit
 """
 
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 Ticks = NDArray[np.void]  # of the type below
 
@@ -62,8 +64,10 @@ def arrivals(ticks: Ticks, seconds: float) -> NDArray[np.float64]:
     return fractions * seconds
 
 
-def decode(payloads: pa.Array) -> Ticks:
-    """A column of payloads as ticks, without copying one.  ArrowInvalid: some are no ticks."""
+def decode(payloads: "pa.Array") -> Ticks:
+    """A column of payloads as ticks.  ArrowInvalid: some are none."""
+    import pyarrow as pa  # here, because a feed must start fast and never decodes
+
     if pa.types.is_binary_view(payloads.type):
         payloads = payloads.cast(pa.binary())
     fixed = payloads.cast(pa.binary(TICK.itemsize))
