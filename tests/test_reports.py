@@ -74,17 +74,6 @@ def test_a_write_that_stands_still_is_torn(path: str) -> None:
     assert inspect_log(path, pause=ignore).verdict == "torn tail"
 
 
-def test_an_owner_that_closes_while_we_look_is_not_called_damage(path: str) -> None:
-    goes_on = cut_short(path, "segment_00003.wal", 1)  # the mark is ahead of what we see
-    guest = open_guest(path, pause=goes_on)
-    assert (guest.damage, guest.last_index) == ((), 6)
-    guest.close()
-    cut_short(path, "segment_00003.wal", 1)
-    guest = open_guest(path, pause=ignore)
-    assert len(guest.damage) == 1
-    guest.close()
-
-
 def test_a_missing_segment_and_a_lost_header_have_their_rows(path: str) -> None:
     Path(path, "segment_00002.wal").unlink()
     report = verify_log(path, pause=ignore)

@@ -14,7 +14,6 @@ LINES_MAX, FUNCTION_LINES_MAX = 400, 50
 TRIED_BY = {
     "formats/flaw.py": "tests/formats/test_shanghai.py",
     "logs/log.py": "tests/logs/shanghai/test_contract.py",
-    "logs/shanghai/guest.py": "tests/logs/shanghai/test_contract.py",
     "logs/shanghai/segment.py": "tests/logs/shanghai/test_contract.py",
     "logs/shanghai/directory.py": "tests/logs/shanghai/test_recovery.py",
     "testing/explorer.py": "tests/logs/shanghai/test_mutants.py",
@@ -22,6 +21,11 @@ TRIED_BY = {
     "testing/shanghai.py": "tests/logs/shanghai/test_mutants.py",
     "testing/kills.py": "tests/testing/test_torture.py",
     "testing/writer.py": "tests/testing/test_torture.py",
+    "spark/cachedir.py": "tests/spark/test_java.py",
+    "spark/classcache.py": "tests/spark/test_java.py",
+    "spark/training.py": "tests/spark/test_java.py",
+    "spark/jvm.py": "tests/spark/test_sessions.py",
+    "spark/shipping.py": "tests/spark/test_cluster.py",
     "cli/opening.py": "tests/cli/test_log.py",
 }
 

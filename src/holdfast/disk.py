@@ -236,6 +236,9 @@ class OsDisk:
     def __repr__(self) -> str:
         return f"OsDisk({self._path!r})"
 
+    def __str__(self) -> str:
+        return self._path
+
     def list(self, directory: str = "") -> dict[str, int]:
         sizes = self._posix.sizes(self._at(directory) if directory else self._path)
         return {n: sizes[n] for n in sorted(sizes) if not n.endswith(_TEMPORARY) and n != _LOCK}

@@ -1,9 +1,8 @@
 """What an operator asks of a log, as dataclasses: printed by the command line, or sent as JSON.
 
 Everything here is a guest: it takes no lock, changes nothing, and may run beside a live owner.
-An owner at work may append, rotate or close between our look at the sizes and our look at the
-bytes, and what we then see resembles damage.  So what looks wrong is looked at twice, a moment
-apart, and is told only if it is the same both times.
+An append under way looks like a torn tail.  So a tail that looks torn is looked at twice, a moment
+apart, and is called torn only if it is the same both times.
 """
 
 import os
@@ -25,7 +24,6 @@ Verdict = Literal["clean", "torn tail", "corrupt"]
 EXIT_CODES: dict[Verdict, int] = {"clean": 0, "torn tail": 3, "corrupt": 2}
 _GRAVITY: tuple[Verdict, ...] = ("clean", "torn tail", "corrupt")
 
-_LOOKS_MAX = 5
 _SECOND_LOOK_SECONDS = 0.1
 
 Pause = Callable[[float], None]
@@ -48,7 +46,7 @@ class CutFile:
 class ReplicaReport:
     name: str
     acknowledged: int
-    lag: int  # entries that the log has and the replica has not acknowledged
+    lag: int  # entries not acknowledged; negative if it has what the log has lost
     updated_ms: int
 
 
@@ -107,32 +105,20 @@ def worst(verdicts: Iterable[Verdict]) -> Verdict:
     return max(verdicts, key=_GRAVITY.index, default="clean")
 
 
-def open_guest(path: str, *, pause: Pause = time.sleep) -> InspectableGuest:
-    """Open a log for reading; its `damage` is what was seen twice."""
+def open_guest(path: str) -> InspectableGuest:
+    """Open a log for reading, whatever its format."""
     disk = OsDisk(path)
     format = format_of(disk)
-    seen: tuple[Damage, ...] = ()
-    for look in range(1, _LOOKS_MAX + 1):
-        try:
-            guest = format.open_read_only(disk)
-        except FileNotFoundError:  # compacted between its look at the names and at the bytes
-            if look == _LOOKS_MAX:
-                raise
-            continue
-        if not isinstance(guest, InspectableGuest):
-            raise UnsupportedError(f"a {format.name} log cannot be inspected")
-        if not guest.damage or tuple(guest.damage) == seen or look == _LOOKS_MAX:
-            return guest
-        seen = tuple(guest.damage)
-        guest.close()
-        pause(_SECOND_LOOK_SECONDS)
-    raise AssertionError("the last look returns or raises")
+    guest = format.open_read_only(disk)
+    if not isinstance(guest, InspectableGuest):
+        raise UnsupportedError(f"a {format.name} log cannot be inspected")
+    return guest
 
 
 def inspect_log(path: str, *, pause: Pause = time.sleep) -> LogReport:
     """Say what a log holds and how it fares, without reading its sealed segments."""
     disk = OsDisk(path)
-    with closing(open_guest(path, pause=pause)) as guest:
+    with closing(open_guest(path)) as guest:
         segments = tuple(guest.segments())
         replicas, unreadable = list_replicas(disk, guest.last_index)
         damage = (*guest.damage, *unreadable)
@@ -163,7 +149,7 @@ def verify_log(
 ) -> VerifyReport:
     """Verify every checksum of every segment; `on_progress` is told bytes done, bytes in all."""
     disk = OsDisk(path)
-    with closing(open_guest(path, pause=pause)) as guest:
+    with closing(open_guest(path)) as guest:
         segments = guest.segments()
         known = [*guest.damage, *list_replicas(disk, guest.last_index)[1]]
         done, total = 0, sum(segment.size for segment in segments)
@@ -195,7 +181,7 @@ def list_replicas(
     except CorruptError as error:
         return (), (Damage(error.where, error.offset, 0, 0, error.why),)
     return tuple(
-        ReplicaReport(r.name, r.acknowledged, max(0, last_index - r.acknowledged), r.updated_ms)
+        ReplicaReport(r.name, r.acknowledged, last_index - r.acknowledged, r.updated_ms)
         for r in found
     ), ()
 

@@ -63,7 +63,7 @@ def test_verify_has_a_verdict_for_each_segment(damaged: Path, run: Run) -> None:
     assert [line.split()[1] for line in result.stdout.splitlines()[1:4]] == [
         "clean", "corrupt", "clean",
     ]  # fmt: skip
-    assert "(affects entries 6..8)" in result.stdout
+    assert "(affects entries 6..6)" in result.stdout
     assert result.stdout.splitlines()[-1].startswith(f"{damaged}: corrupt")
 
 

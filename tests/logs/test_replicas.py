@@ -122,7 +122,7 @@ def test_divergence_and_gaps_are_refused() -> None:
     replicas = Replicas(source_disk)
     with pytest.raises(HoldfastError, match="entry 1 differs"):
         Follower(ShanghaiGuest(source_disk), target, replicas, "b")
-    longer = ShanghaiLog(SimDisk(), first_lsn=60)
+    longer = ShanghaiLog(SimDisk(), first_index=60)
     longer.append([b"x"])
     with pytest.raises(HoldfastError, match="target ends at 60, the source at 50"):
         Follower(ShanghaiGuest(source_disk), longer, replicas, "c")

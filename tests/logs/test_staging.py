@@ -51,6 +51,15 @@ def test_rows_are_appended_by_partition_and_row() -> None:
     assert disk.list("staging") == {}
 
 
+def test_an_attempt_that_fails_leaves_no_file() -> None:
+    disk = SimDisk()
+    for bad in (None, b""):
+        rows = [pa.record_batch({"payload": pa.array(r, pa.binary())}) for r in ([b"a"], [bad])]
+        with pytest.raises(ValueError, match=r"null|empty"):
+            staging.stage(disk, "none-1-x", 0, rows)
+    assert disk.list("staging") == {}
+
+
 def test_rows_can_be_ordered_by_a_column() -> None:
     disk = SimDisk()
     log = log_with_one(disk)

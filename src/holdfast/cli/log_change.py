@@ -49,7 +49,7 @@ def create(
 
     options = writer_options(segment_size, None)
     if first_index != 1:
-        options["first_lsn"] = first_index
+        options["first_index"] = first_index
     with closing(create_log(path, format, **options)) as log:
         first, last = log.first_index, log.last_index
     if as_json:

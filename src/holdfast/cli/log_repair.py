@@ -68,20 +68,14 @@ def _told(path: str, plan: Any) -> str:
 
 
 def _lost(plan: Any) -> str:
-    lost = ", ".join(human_span(first, last) for first, last in plan.lost)
-    if _is_uncertain(plan):
-        return f"{lost or 'nothing'}, as far as indexes are known"
-    return lost or "nothing that was acknowledged"
-
-
-def _is_uncertain(plan: Any) -> bool:
-    """Some damage has no indexes, so that what goes with it cannot be counted."""
-    return any(damage.first_index == 0 and not damage.torn for damage in plan.damage)
+    lost = [human_span(first, last) for first, last in plan.lost]
+    lost += [f"what {name} held, of indexes unknown" for name in plan.unknown]
+    return ", ".join(lost) or "nothing that was acknowledged"
 
 
 def _document(plan: Any) -> dict[str, Any]:
     steps = [{"text": str(step), **asdict(step)} for step in plan.steps]
-    return {**asdict(plan), "steps": steps, "lossless": plan.lossless and not _is_uncertain(plan)}
+    return {**asdict(plan), "steps": steps, "lossless": plan.lossless}
 
 
 def _exit_code(plan: Any) -> int:

@@ -109,7 +109,7 @@ def _target_of(source: str, target: str, options: dict[str, int], as_json: bool)
     _, format = find_log(source)
     with guest_of(source) as guest:
         first = guest.first_index
-    with closing(create_log(target, format.name, first_lsn=first, **options)) as log:
+    with closing(create_log(target, format.name, first_index=first, **options)) as log:
         yield log
 
 

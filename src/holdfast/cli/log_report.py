@@ -123,7 +123,7 @@ def _page(report: "LogReport") -> Iterable[str]:
     width = max(map(len, facts))
     details = {
         "replicas": [
-            f"{r.name}: {r.acknowledged} acknowledged, {r.lag:,} behind" for r in report.replicas
+            f"{r.name}: {r.acknowledged} acknowledged, {_behind(r.lag)}" for r in report.replicas
         ],
         "damage": map(str, report.damage),
         "kept aside": [f"{cut.name}, {human_size(cut.size)}" for cut in report.cuts],
@@ -154,3 +154,7 @@ def _verdict(report: "VerifyReport") -> str:
     what = f"{count_of(report.entries, 'entry')}, {human_size(report.size)}"
     lines.append(f"{report.path}: {report.verdict} ({what})")
     return "\n".join(lines)
+
+
+def _behind(lag: int) -> str:
+    return f"{lag:,} behind" if lag >= 0 else f"{-lag:,} ahead of the log: one of them lost entries"

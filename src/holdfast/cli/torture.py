@@ -1,5 +1,6 @@
 """holdfast torture: prove it on your own disk."""
 
+import logging
 import shutil
 import tempfile
 from dataclasses import asdict
@@ -37,6 +38,7 @@ def torture(
     """
     from holdfast.testing.torture import Torture
 
+    logging.getLogger("holdfast").setLevel(logging.CRITICAL)  # it would tell of each recovery
     where = directory or Path.cwd()
     where.mkdir(parents=True, exist_ok=True)
     work = Path(tempfile.mkdtemp(prefix="holdfast-torture-", dir=where))

@@ -26,6 +26,7 @@ MAGIC, VERSION = b"SHANGA", 1
 HEADER_SIZE, ENTRY_HEADER_SIZE = 64, 8
 LAST_LSN_OFFSET = 40
 PAYLOAD_SIZE_MAX = 2**30  # the field allows 4 GiB; an Arrow batch and a reader's memory do not
+BAD_CHECKSUM = "checksum mismatch"  # the one flaw behind which the next entry can be found
 ENTRY_SIZE_MAX = ENTRY_HEADER_SIZE + PAYLOAD_SIZE_MAX
 
 Bytes = bytes | bytearray | memoryview
@@ -33,6 +34,7 @@ Bounds = npt.NDArray[np.int64]
 
 _HEADER = struct.Struct(">6sH16sQQQ16x")
 _ENTRY_HEADER = struct.Struct(">II")
+_CRC = struct.Struct(">I")
 _SMALL = 32 * 1024  # below this a plain loop beats setting numpy up
 _LANE_SIZE = 128 * 1024
 _WINDOW_SIZE = 4096
@@ -118,7 +120,13 @@ def decode_entry(data: Bytes, offset: int = 0) -> bytes | Flaw:
     if start + length > len(data):
         return Flaw(offset, f"payload of {length} bytes cut to {len(data) - start}")
     payload = bytes(data[start : start + length])
-    return payload if crc32(payload) == crc else Flaw(offset, "checksum mismatch")
+    return payload if crc32(payload) == crc else Flaw(offset, BAD_CHECKSUM)
+
+
+def payload_at(data: Bytes, begin: int, stop: int) -> bytes | None:
+    """The payload of an entry whose bounds are known; None if it does not hold its checksum."""
+    payload = bytes(data[begin + ENTRY_HEADER_SIZE : stop])
+    return payload if crc32(payload) == _CRC.unpack_from(data, begin + 4)[0] else None
 
 
 def entry_size(data: Bytes) -> int:

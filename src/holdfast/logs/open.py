@@ -9,7 +9,7 @@ from holdfast.errors import HoldfastError
 from holdfast.logs import staging
 from holdfast.logs.log import Guest, Log
 from holdfast.logs.shanghai import ShanghaiGuest, ShanghaiLog
-from holdfast.logs.shanghai.directory import segment_sizes
+from holdfast.logs.shanghai.directory import read_mark, segment_sizes
 from holdfast.logs.shanghai.guest import scan_segment
 from holdfast.logs.shanghai.repair import apply_repair, plan_repair
 
@@ -30,10 +30,15 @@ class Format:
     apply_repair: Callable[..., None]
 
 
+def _is_shanghai(disk: Disk) -> bool:
+    """A log whose segments are all gone is one still: its mark says what it has lost."""
+    return bool(segment_sizes(disk)) or read_mark(disk) is not None
+
+
 FORMATS = {
     "shanghai": Format(
         "shanghai",
-        lambda disk: bool(segment_sizes(disk)),
+        _is_shanghai,
         ShanghaiLog,
         ShanghaiGuest,
         scan_segment,
@@ -48,9 +53,9 @@ def format_of(disk: Disk) -> Format:
     try:
         found = [format for format in FORMATS.values() if format.owns(disk)]
     except FileNotFoundError:
-        raise HoldfastError(f"{disk!r} does not exist; make a log there with create_log") from None
+        raise HoldfastError(f"{disk} does not exist; create a log there first") from None
     if not found:
-        raise HoldfastError(f"{disk!r} holds no log of a known format ({', '.join(FORMATS)})")
+        raise HoldfastError(f"{disk} holds no log of a known format ({', '.join(FORMATS)})")
     return found[0]
 
 
@@ -89,5 +94,5 @@ def create_log(path: Path, format: str = "shanghai", **options: Any) -> Log:
     except FileNotFoundError:
         strangers = []
     if strangers:
-        raise FileExistsError(f"{disk!r} is not empty: it holds {strangers[0]}")
+        raise FileExistsError(f"{disk} is not empty: it holds {strangers[0]}")
     return FORMATS[format].open(disk, **options)

@@ -20,6 +20,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -109,6 +110,10 @@ def stage(
         if writer is not None:
             writer.close()
         file.sync()
+    except BaseException:
+        with suppress(OSError):  # the first error is the one to tell; sweep gets what stays
+            disk.remove(name)
+        raise
     finally:
         file.close()
     return Staged(name, partition, entries)

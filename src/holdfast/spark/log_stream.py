@@ -101,7 +101,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._guest.refresh()
             if not self._guest.damage:
                 return self._guest
-            self._guest.close()  # an owner at work may look like damage: look twice
+            self._guest.close()  # it may be repaired by now, from the first segment on
         self._guest = open_guest(self._path)
         return self._guest
 

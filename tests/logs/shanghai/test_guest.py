@@ -1,12 +1,16 @@
+import threading
 from dataclasses import asdict
+from pathlib import Path
 
 import pytest
 
+from holdfast.disk import OsDisk
 from holdfast.errors import CorruptError
 from holdfast.logs.log import Damage, SegmentInfo
-from holdfast.logs.shanghai import ShanghaiGuest
+from holdfast.logs.shanghai import Retention, ShanghaiGuest, ShanghaiLog
 from holdfast.logs.shanghai.guest import scan_segment
 from holdfast.testing import SimDisk
+from holdfast.testing.log_contract import run_all
 
 
 def flip_entry(disk: SimDisk, name: str, entry: int, byte: int = 8) -> None:
@@ -64,6 +68,37 @@ def test_offsets_are_where_the_entries_are(disk: SimDisk) -> None:
         ):
             name = next(s.name for s in segments if s.first_index <= index <= s.last_index)
             assert disk.files()[name][offset + 8 :].startswith(payload)
+
+
+def test_a_segment_that_is_not_there_is_not_called_clean(disk: SimDisk) -> None:
+    with pytest.raises(FileNotFoundError, match=r"no segment segment_00009\.wal"):
+        ShanghaiGuest(disk).check("segment_00009.wal")
+
+
+def test_beside_a_busy_owner_no_guest_sees_damage(tmp_path: Path) -> None:
+    """Names, sizes, headers and the mark are read one after the other, while all of them change."""
+    stop = threading.Event()
+
+    def own() -> None:
+        try:
+            for number in range(150):
+                with ShanghaiLog(OsDisk(tmp_path), segment_size_max=100) as log:
+                    for _ in range(4):
+                        log.append([b"%d" % number])
+                    log.compact(Retention(before=max(0, log.last_index - 10)))
+        finally:
+            stop.set()
+
+    def visit() -> None:
+        while not stop.is_set():
+            guest = ShanghaiGuest(OsDisk(tmp_path))
+            assert guest.damage == ()
+            guest.refresh()
+            assert guest.damage == ()
+
+    with ShanghaiLog(OsDisk(tmp_path)):
+        pass
+    run_all([own, visit])
 
 
 @pytest.mark.parametrize("number", range(4))

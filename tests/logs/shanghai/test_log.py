@@ -75,14 +75,14 @@ def test_numbers_beyond_99999() -> None:
 
 def test_a_log_may_begin_at_any_lsn() -> None:
     disk = SimDisk()
-    log = ShanghaiLog(disk, first_lsn=1000)
+    log = ShanghaiLog(disk, first_index=1000)
     assert (log.first_index, log.last_index) == (1000, 999)
     assert log.append([b"x"]) == 1000
     log.close()
     assert ShanghaiLog(disk).first_index == 1000
 
 
-@pytest.mark.parametrize("options", [{"first_lsn": 0}, {"segment_size_max": 64}])
+@pytest.mark.parametrize("options", [{"first_index": 0}, {"segment_size_max": 64}])
 def test_bad_options_are_refused(options: dict[str, int]) -> None:
     with pytest.raises(ValueError, match="LSNs begin at 1"):
         ShanghaiLog(SimDisk(), **options)  # type: ignore[arg-type]

@@ -100,7 +100,7 @@ def test_damage_in_a_sealed_segment_is_reported_and_the_rest_read(disk: SimDisk)
     assert [log.read(i) for i in (14, 16, 40)] == [b"14", b"16", b"40"]
     damage = log.check("segment_00002.wal")
     assert damage is not None
-    assert (damage.offset, damage.first_index, damage.last_index) == (104, 15, 20)
+    assert (damage.offset, damage.first_index, damage.last_index) == (104, 15, 15)
 
 
 def test_a_corrupt_header_does_not_hide_the_other_segments(disk: SimDisk) -> None:

@@ -129,6 +129,31 @@ def test_a_crash_in_repair_can_be_repaired(disk: SimDisk, damage: object, keep: 
         raise AssertionError("repair never ended")
 
 
+def test_the_only_header_is_made_again_from_the_mark() -> None:
+    disk = SimDisk()
+    with ShanghaiLog(disk, first_index=7) as log:
+        log.append([b"a", b"b", b"c"])
+    write(disk, "segment_00001.wal", 0, bytes(64))
+    plan = plan_repair(disk)
+    assert (plan.kept, plan.lossless) == ((7, 9), True)
+    apply_repair(disk, plan)
+    assert contents(ShanghaiLog(disk)) == [b"a", b"b", b"c"]
+
+
+def test_entries_that_cannot_be_placed_are_not_called_kept() -> None:
+    disk = SimDisk()
+    with ShanghaiLog(disk) as log:
+        log.append([b"a", b"b", b"c"])
+    write(disk, "segment_00001.wal", 0, bytes(64))
+    disk.remove("metadata.json")
+    plan = plan_repair(disk)
+    assert plan.unknown == ("segment_00001.wal",)
+    assert not plan.lossless
+    apply_repair(disk, plan)
+    assert "segment_00001.wal.cut" in disk.files()
+    assert contents(ShanghaiLog(disk)) == []
+
+
 def test_a_sound_log_needs_no_repair(disk: SimDisk) -> None:
     plan = plan_repair(disk)
     assert (plan.damage, plan.steps, plan.kept, plan.lossless) == ((), (), (1, 40), True)

@@ -18,6 +18,7 @@ from holdfast.logs.shanghai.segment import Active, Sealed, read_entries
 if TYPE_CHECKING:
     import pyarrow as pa
 
+_LOOKS_MAX = 20
 _LOADED_MAX = 16  # sealed segments whose offsets are kept at hand for single reads
 
 
@@ -30,6 +31,7 @@ class ShanghaiGuest:
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
         self._segments: tuple[Sealed | Active, ...] = ()
+        self._recent: Sealed | Active | None = None  # the next read is often near the last one
         self._loaded: dict[int, Sealed] = {}
         self._doubtful: dict[str, Damage] = {}
         self.damage: tuple[Damage, ...] = ()
@@ -47,14 +49,9 @@ class ShanghaiGuest:
 
     def read(self, index: int) -> bytes:
         """One payload, its checksum verified.  OutOfRangeError if there is no such entry."""
-        segments = self._segments
-        if not self.first_index <= index <= self.last_index:
-            had = f"{self.first_index}..{self.last_index}"
-            raise OutOfRangeError(f"entry {index} of a log that holds {had}")
-        segment = segments[bisect_right(segments, index, key=lambda s: s.first_lsn) - 1]
-        self._refuse_damaged(segment, index)
-        if isinstance(segment, Sealed):
-            self._keep_loaded(segment)
+        segment = self._recent
+        if segment is None or not segment.first_lsn <= index < segment.stop_lsn:
+            segment = self._segment_of(index)
         return segment.read(index)
 
     def scan(
@@ -74,13 +71,7 @@ class ShanghaiGuest:
 
     def refresh(self) -> int:
         """See what the owner has appended, rotated or removed; return last_index."""
-        for attempt in range(5):
-            try:
-                self._refresh()
-                break
-            except FileNotFoundError:  # compacted between our look at names and at bytes
-                if attempt == 4:
-                    raise
+        self._refresh()
         return self.last_index
 
     def segments(self) -> list[SegmentInfo]:
@@ -103,12 +94,15 @@ class ShanghaiGuest:
         for segment in self._segments:
             if segment.name == name and isinstance(segment, Sealed):
                 return segment.check()
-        return next((d for d in survey(self._disk).all_damage() if d.file == name), None)
+        state = self._look_twice()
+        if all(found.name != name for found in state.found):
+            raise FileNotFoundError(f"the log has no segment {name}")
+        return next((damage for damage in state.all_damage() if damage.file == name), None)
 
     def close(self) -> None:
         for segment in self._segments:
             segment.close()
-        self._segments = ()
+        self._publish(())
 
     def __enter__(self) -> Self:
         return self
@@ -152,12 +146,12 @@ class ShanghaiGuest:
             return self._survey()
         bounds, _ = read_entries(tail.file, tail.size, sizes[last])
         if len(bounds) > 1:
-            tail.file.sync()  # as above
+            tail.file.sync()  # what a guest shows must not vanish in a power cut
             tail.bounds.extend(bounds[1:])
         return None
 
     def _survey(self) -> None:
-        state = survey(self._disk)
+        state = self._look_twice()
         if len(state.bounds) > 1:
             file = self._disk.open(state.found[-1].name)
             try:
@@ -165,6 +159,22 @@ class ShanghaiGuest:
             finally:
                 file.close()
         self._show(state)
+
+    def _look_twice(self) -> State:
+        """Names, sizes and bytes are not read at one instant: beside a live owner they may seem to
+        contradict each other.  What is damaged looks the same a second time."""
+        seen: list[Damage] | None = None
+        for look in range(_LOOKS_MAX):
+            try:
+                state = survey(self._disk)
+            except FileNotFoundError:  # compacted between the look at names and at bytes
+                if look == _LOOKS_MAX - 1:
+                    raise
+                continue
+            if not state.damage or state.damage == seen:
+                break
+            seen = state.damage
+        return state
 
     def _show(self, state: State) -> None:
         segments: list[Sealed | Active] = []
@@ -177,10 +187,26 @@ class ShanghaiGuest:
             else:
                 stop = self._stop_lsn(found, found.header, after)
                 segments.append(Sealed(self._disk, found.name, found.size, found.header, stop))
-        self._segments = tuple(segments)
+        self._publish(tuple(segments))
         self._loaded = {}
         self.damage = tuple(state.damage)
         self._doubtful = _doubtful(state)
+
+    def _publish(self, segments: tuple[Sealed | Active, ...]) -> None:
+        """From now on readers see these, and no others."""
+        self._segments, self._recent = segments, None
+
+    def _segment_of(self, index: int) -> Sealed | Active:
+        segments = self._segments
+        if not self.first_index <= index <= self.last_index:
+            had = f"{self.first_index}..{self.last_index}"
+            raise OutOfRangeError(f"entry {index} of a log that holds {had}")
+        segment = segments[bisect_right(segments, index, key=lambda s: s.first_lsn) - 1]
+        self._refuse_damaged(segment, index)
+        if isinstance(segment, Sealed):
+            self._keep_loaded(segment)
+        self._recent = segment
+        return segment
 
     def _stop_lsn(self, found: Found, header: fmt.Header, after: Found) -> int:
         if isinstance(after.header, fmt.Header) and after.number == found.number + 1:

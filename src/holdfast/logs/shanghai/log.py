@@ -54,14 +54,14 @@ class ShanghaiLog(ShanghaiGuest):
         *,
         segment_size_max: int = 64 * 2**20,
         segment_age_max_ms: int | None = None,
-        first_lsn: int = 1,
+        first_index: int = 1,
         now_ms: Callable[[], int] = runtime.now_ms,
         new_id: Callable[[], UUID] = runtime.new_id,
     ) -> None:
-        if segment_size_max <= fmt.HEADER_SIZE or first_lsn < 1:
+        if segment_size_max <= fmt.HEADER_SIZE or first_index < 1:
             raise ValueError(f"a segment takes more than {fmt.HEADER_SIZE} bytes; LSNs begin at 1")
         self._segment_size_max, self._segment_age_max_ms = segment_size_max, segment_age_max_ms
-        self._first_lsn, self._now_ms, self._new_id = first_lsn, now_ms, new_id
+        self._first_index, self._now_ms, self._new_id = first_index, now_ms, new_id
         self._mark: Mark | None = None
         self._refusal: str | None = None  # why nothing can be written any more
         self._commits = runtime.GroupCommit(self._commit)
@@ -101,7 +101,7 @@ class ShanghaiLog(ShanghaiGuest):
     # Opening and closing
 
     def _survey(self) -> None:
-        state = recover(self._disk, self._new_header, self._first_lsn)
+        state = recover(self._disk, self._new_header, self._first_index)
         self._show(state)
         self.mended = tuple(state.mended)
         for line in self.mended:
@@ -199,13 +199,13 @@ class ShanghaiLog(ShanghaiGuest):
         sealed_header = replace(old.header, last_lsn=stop_lsn - 1)
         sealed = Sealed(self._disk, old.name, old.size, sealed_header, stop_lsn)
         active = Active(self._disk.open(name), name, header, array("q", [fmt.HEADER_SIZE]))
-        self._segments = (*self._segments[:-1], sealed, active)
+        self._publish((*self._segments[:-1], sealed, active))
 
     def _compact(self, limits: Retention, *, dry_run: bool) -> Compaction:
         self._refuse_if_unwritable()
         plan = choose(self.segments(), limits, Replicas(self._disk).list(), self._now_ms())
         for segment in () if dry_run else plan.removed:
-            self._segments = self._segments[1:]  # oldest first, so that a crash leaves no gap
+            self._publish(self._segments[1:])  # oldest first, so that a crash leaves no gap
             self._disk.remove(segment.name)
         return plan
 

@@ -49,9 +49,9 @@ class State:
 
 def survey(disk: Disk) -> State:
     """Look, and change nothing."""
+    mark = read_mark(disk)  # first: what is read later can only have more than it says
     found = find_segments(disk)
     damage = cross_check(found, seal_in_doubt=found[-2].number if len(found) > 1 else None)
-    mark = read_mark(disk)
     if not found:
         if mark is not None and mark.last_lsn:
             damage.append(Damage(mark.name, 0, 1, mark.last_lsn, "missing, with all segments"))

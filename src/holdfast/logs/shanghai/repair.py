@@ -6,6 +6,7 @@ log in .cut files.  Each step replaces or renames one file whole, so that a cras
 that is still damaged and can be planned anew, or a repaired one.
 """
 
+from array import array
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -19,6 +20,7 @@ from holdfast.formats.flaw import Flaw
 from holdfast.logs.log import Damage
 from holdfast.logs.shanghai.directory import (
     Found,
+    Mark,
     keep_aside,
     segment_name,
     segment_sizes,
@@ -56,10 +58,11 @@ class RepairPlan:
     steps: tuple[Step, ...]
     kept: tuple[int, int]  # the log's first and last index afterwards
     lost: tuple[tuple[int, int], ...]  # ranges of indexes, both ends included
+    unknown: tuple[str, ...] = ()  # files set aside that may hold entries, of whatever index
 
     @property
     def lossless(self) -> bool:
-        return not self.lost
+        return not self.lost and not self.unknown
 
 
 @dataclass(slots=True)
@@ -86,16 +89,19 @@ def plan_repair(disk: Disk, *, keep: Keep = "before") -> RepairPlan:
         raise ValueError(f"keep is 'before' or 'after' the damage, not {keep!r}")
     state = survey(disk)
     pieces, damage = _sound_pieces(disk, state)
+    marked = state.mark.last_lsn if state.mark else 0
     if not pieces:
-        first = 1 + max([d.last_index for d in damage], default=0)
+        first = 1 + max([marked, *(d.last_index for d in damage)])
         aside = tuple(Step(found.name) for found in state.found)
         kept = (first, first - 1)
-        return RepairPlan(keep, tuple(damage), aside, kept, _lost(damage, [], kept))
+        lost = _lost(damage, [], kept, [(1, marked)])
+        return RepairPlan(keep, tuple(damage), aside, kept, lost, _unknown(state, pieces))
     run = _run_before(pieces) if keep == "before" else _run_after(pieces)
     steps = _steps(state, run)
     kept = (run[0].header.first_lsn, run[-1].stop_lsn - 1)
     dropped = [p for p in pieces if not any(p is q for q in run)]
-    return RepairPlan(keep, tuple(damage), steps, kept, _lost(damage, dropped, kept))
+    lost = _lost(damage, dropped, kept, [(kept[1] + 1, marked)])
+    return RepairPlan(keep, tuple(damage), steps, kept, lost, _unknown(state, pieces))
 
 
 def apply_repair(
@@ -166,6 +172,7 @@ def _sound_pieces(disk: Disk, state: State) -> tuple[list[_Piece], list[Damage]]
         header = found.header
         if isinstance(header, Flaw):
             first = _derive(pieces, found.number, stop_lsn if flaw is None else 0, len(bounds) - 1)
+            first = first or _derive_from_mark(state.mark, found, bounds)
             if first is None:
                 continue
             header = fmt.Header(UUID(int=0), _created_ms(after, pieces), first)
@@ -179,9 +186,11 @@ def _sound_pieces(disk: Disk, state: State) -> tuple[list[_Piece], list[Damage]]
         pieces.append(piece)
         if flaw is not None and after is not None:
             last = stop_lsn - 1 if stop_lsn else header.last_lsn
+            rest = _suffix(piece, data, last) if last >= piece.stop_lsn else None
             if found.name not in known:
-                damage.append(Damage(found.name, stop, piece.stop_lsn, last, flaw.why))
-            if last >= piece.stop_lsn and (rest := _suffix(piece, data, last)) is not None:
+                worst = rest.header.first_lsn - 1 if rest else last
+                damage.append(Damage(found.name, stop, piece.stop_lsn, worst, flaw.why))
+            if rest is not None:
                 pieces.append(rest)
     return pieces, damage
 
@@ -192,6 +201,23 @@ def _derive(pieces: list[_Piece], number: int, stop_lsn: int, count: int) -> int
         sealed = pieces[-1].header.last_lsn
         return sealed + 1 if sealed else pieces[-1].stop_lsn
     return stop_lsn - count if stop_lsn > count else None
+
+
+def _derive_from_mark(mark: Mark | None, found: Found, bounds: "array[int]") -> int | None:
+    """The mark says which LSN ended at which byte."""
+    if mark is None or mark.name != found.name or mark.size not in bounds:
+        return None
+    return mark.last_lsn + 1 - bounds.index(mark.size)
+
+
+def _unknown(state: State, pieces: list[_Piece]) -> tuple[str, ...]:
+    """Segments that hold more than a header, none of whose entries could be placed."""
+    placed = {piece.name for piece in pieces}
+    return tuple(
+        found.name
+        for found in state.found
+        if found.name not in placed and found.size > fmt.HEADER_SIZE
+    )
 
 
 def _created_ms(after: Found | None, pieces: list[_Piece]) -> int:
@@ -250,10 +276,13 @@ def _steps(state: State, run: list[_Piece]) -> tuple[Step, ...]:
 
 
 def _lost(
-    damage: list[Damage], dropped: list[_Piece], kept: tuple[int, int]
+    damage: list[Damage],
+    dropped: list[_Piece],
+    kept: tuple[int, int],
+    ranges: list[tuple[int, int]],
 ) -> tuple[tuple[int, int], ...]:
-    """Ranges of indexes that are damaged or dropped, merged, less what is kept."""
-    ranges = [(d.first_index, d.last_index) for d in damage if d.first_index]
+    """Those ranges of indexes and all that are damaged or dropped, merged, less what is kept."""
+    ranges += [(d.first_index, d.last_index) for d in damage if d.first_index]
     ranges += [(p.header.first_lsn, p.stop_lsn - 1) for p in dropped if p.count]
     merged: list[tuple[int, int]] = []
     for first, last in sorted(ranges):

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _READ_SIZE = 8 * 2**20
+_SKIPS_MAX = 64  # damaged entries counted one by one; then the whole rest is called damaged
 
 
 class Sealed:
@@ -31,13 +32,14 @@ class Sealed:
         self._open: tuple[memoryview, fmt.Bounds] | None = None
 
     def read(self, lsn: int) -> bytes:
-        data, bounds = self.load()
+        data, bounds = self._open or self.load()
         i = lsn - self.first_lsn
         if i >= len(bounds) - 1:
             raise self._broken(bounds)
-        payload = fmt.decode_entry(data, int(bounds[i]))
-        if isinstance(payload, Flaw):
-            raise CorruptError(self.name, payload.offset, f"LSN {lsn}: {payload.why}")
+        begin = bounds.item(i)
+        payload = fmt.payload_at(data, begin, bounds.item(i + 1))
+        if payload is None:
+            raise CorruptError(self.name, begin, f"LSN {lsn}: {fmt.BAD_CHECKSUM}")
         return payload
 
     def scan(
@@ -86,22 +88,31 @@ class Sealed:
 
     def check(self) -> Damage | None:
         """Every byte read, not mapped: a dying disk answers with an error instead of a signal."""
+        bad: list[Flaw] = []
+        lsns: list[int] = []
+        lsn, offset = self.first_lsn, fmt.HEADER_SIZE
         file = self.disk.open(self.name)
         try:
-            bounds, flaw = read_entries(file, fmt.HEADER_SIZE, self.size)
+            while True:
+                bounds, flaw = read_entries(file, offset, self.size)
+                lsn += len(bounds) - 1
+                if flaw is None or flaw.why != fmt.BAD_CHECKSUM or len(bad) == _SKIPS_MAX:
+                    break
+                bad.append(flaw)
+                lsns.append(lsn)
+                lsn, offset = lsn + 1, flaw.offset + fmt.entry_size(file.read_at(flaw.offset, 8))
         finally:
             file.close()
-        found = self.first_lsn + len(bounds) - 1
-        last = self.stop_lsn - 1
-        if found > self.stop_lsn:
-            why = f"{len(bounds) - 1} entries, but LSNs {self.first_lsn} to {last}"
+        if flaw is None and lsn == self.stop_lsn:
+            return Damage(self.name, bad[0].offset, lsns[0], lsns[-1], bad[0].why) if bad else None
+        if lsn > self.stop_lsn or (flaw is None and not bad):
+            why = (
+                f"{lsn - self.first_lsn} entries, but LSNs {self.first_lsn} to {self.stop_lsn - 1}"
+            )
             return Damage(self.name, 32, 0, 0, why)
-        if flaw is None and found < self.stop_lsn:
-            flaw = Flaw(bounds[-1], "ends before the next segment begins")
-        if flaw is None:
-            return None
-        first = min(found, self.stop_lsn) if found <= last else 0
-        return Damage(self.name, flaw.offset, first, last if first else 0, flaw.why)
+        first, flaw = (lsns[0], bad[0]) if bad else (lsn, flaw)
+        assert flaw is not None
+        return Damage(self.name, flaw.offset, first, self.stop_lsn - 1, flaw.why)
 
     def _broken(self, bounds: fmt.Bounds) -> CorruptError:
         offset = int(bounds[-1])
@@ -129,9 +140,9 @@ class Active:
     def read(self, lsn: int) -> bytes:
         i = lsn - self.first_lsn
         begin, end = self.bounds[i], self.bounds[i + 1]
-        payload = fmt.decode_entry(self.file.read_at(begin, end - begin))
-        if isinstance(payload, Flaw):
-            raise CorruptError(self.name, begin, f"LSN {lsn}: {payload.why}")
+        payload = fmt.payload_at(self.file.read_at(begin, end - begin), 0, end - begin)
+        if payload is None:
+            raise CorruptError(self.name, begin, f"LSN {lsn}: {fmt.BAD_CHECKSUM}")
         return payload
 
     def scan(

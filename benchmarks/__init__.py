@@ -1,0 +1,1 @@
+"""How fast, beside whom.  `make bench PART=logs`, or `python -m benchmarks --help`."""

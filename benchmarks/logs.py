@@ -1,0 +1,343 @@
+"""The Shanghai log beside raw writes, SQLite, LMDB, RocksDB and LevelDB."""
+
+import logging
+import os
+import random
+import shutil
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import lmdb
+import plyvel
+import rocksdict
+
+from benchmarks.harness import Measure, race
+from holdfast.disk import OsDisk
+from holdfast.logs.shanghai import Retention, ShanghaiGuest, ShanghaiLog
+from holdfast.testing import Explorer
+from holdfast.testing.shanghai import ShanghaiSubject
+
+Appender = Callable[[list[bytes]], object]
+
+
+def run(scale: float, only: str) -> Iterator[Measure]:
+    for measure in (
+        appends,
+        mixed_appends,
+        threads,
+        scans,
+        random_reads,
+        recovery,
+        compaction,
+        imports,
+        simulator,
+    ):
+        if only in measure.__name__:
+            yield from measure(scale)
+
+
+class Peers:
+    """Everyone who appends durably, in a directory of its own."""
+
+    def __init__(self) -> None:
+        self.directory = Path(tempfile.mkdtemp(prefix="bench-", dir="."))
+        self.log = ShanghaiLog(OsDisk(self.directory / "holdfast"), segment_size_max=1 << 40)
+        self.raw = os.open(self.directory / "raw", os.O_CREAT | os.O_RDWR)
+        self.raw_at = 0
+        self.sqlite = sqlite3.connect(
+            self.directory / "sqlite", isolation_level=None, check_same_thread=False
+        )
+        self.sqlite.execute("pragma journal_mode=wal")
+        self.sqlite.execute("pragma synchronous=full")
+        self.sqlite.execute("create table log (i integer primary key, payload blob)")
+        self.lmdb = lmdb.open(str(self.directory / "lmdb"), map_size=1 << 34)
+        self.rocks = rocksdict.Rdict(
+            str(self.directory / "rocks"), rocksdict.Options(raw_mode=True)
+        )
+        self.rocks_sync = rocksdict.WriteOptions()
+        self.rocks_sync.sync = True
+        self.level = plyvel.DB(str(self.directory / "level"), create_if_missing=True)
+        self.count = 0
+
+    def key(self) -> bytes:
+        self.count += 1
+        return self.count.to_bytes(8, "big")
+
+    def append_raw(self, payloads: list[bytes]) -> None:
+        data = b"".join(payloads) + bytes(8 * len(payloads))  # as many bytes as the log writes
+        os.pwrite(self.raw, data, self.raw_at)
+        os.fdatasync(self.raw)
+        self.raw_at += len(data)
+
+    def append_sqlite(self, payloads: list[bytes]) -> None:
+        self.sqlite.execute("begin immediate")
+        self.sqlite.executemany("insert into log (payload) values (?)", [(p,) for p in payloads])
+        self.sqlite.execute("commit")
+
+    def append_lmdb(self, payloads: list[bytes]) -> None:
+        with self.lmdb.begin(write=True) as transaction:
+            for payload in payloads:
+                transaction.put(self.key(), payload, append=True)
+
+    def append_rocks(self, payloads: list[bytes]) -> None:
+        batch = rocksdict.WriteBatch(raw_mode=True)
+        for payload in payloads:
+            batch.put(self.key(), payload)
+        self.rocks.write(batch, self.rocks_sync)
+
+    def append_level(self, payloads: list[bytes]) -> None:
+        with self.level.write_batch(sync=True) as batch:
+            for payload in payloads:
+                batch.put(self.key(), payload)
+
+    def all(self) -> dict[str, Appender]:
+        return {
+            "holdfast": self.log.append,
+            "raw pwrite+fdatasync": self.append_raw,
+            "SQLite WAL FULL": self.append_sqlite,
+            "LMDB": self.append_lmdb,
+            "RocksDB": self.append_rocks,
+            "LevelDB": self.append_level,
+        }
+
+    def close(self) -> None:
+        self.log.close()
+        os.close(self.raw)
+        self.sqlite.close()
+        self.lmdb.close()
+        self.rocks.close()
+        self.level.close()
+        shutil.rmtree(self.directory)
+
+
+def appends(scale: float) -> Iterator[Measure]:
+    aims = {
+        1: (0.93, 1.8, 1.8, 1.1, 1.05),
+        100: (0.87,),
+        1000: (0.82, 4.5, 2, 2.2, 2.2),
+    }
+    for size, rounds in ((1, 600), (100, 300), (1000, 150)):
+        peers = Peers()
+        batch = [random.randbytes(128) for _ in range(size)]
+        contenders = {name: partial(append, batch) for name, append in peers.all().items()}
+        medians, spreads = race(contenders, rounds=int(rounds * scale) or 3, per=1e-6)
+        names = [name for name in medians if name != "holdfast"]
+        hopes = dict(zip(names, aims[size], strict=False))
+        yield Measure(f"durable append, {size} × 128 B", "µs", medians, spreads, aims=hopes)
+        peers.close()
+
+
+def mixed_appends(scale: float) -> Iterator[Measure]:
+    peers = Peers()
+    batch = [random.randbytes(random.randrange(16, 240)) for _ in range(1000)]
+    contenders = {
+        "holdfast": lambda: peers.log.append(batch),
+        "raw pwrite+fdatasync": lambda: peers.append_raw(batch),
+    }
+    medians, spreads = race(contenders, rounds=int(200 * scale) or 3, per=1e-6)
+    name = "durable append, 1000 × 16..240 B"
+    yield Measure(name, "µs", medians, spreads, aims={"raw pwrite+fdatasync": 0.72})
+    peers.close()
+
+
+def threads(scale: float) -> Iterator[Measure]:
+    peers, lock = Peers(), threading.Lock()
+    payload = [random.randbytes(128)]
+
+    def locked(append: Appender) -> Appender:
+        def call(payloads: list[bytes]) -> None:
+            with lock:
+                append(payloads)
+
+        return call
+
+    appenders = {
+        "holdfast": peers.log.append,
+        "SQLite WAL FULL": locked(peers.append_sqlite),  # one connection has one transaction
+        "LMDB": peers.append_lmdb,
+        "RocksDB": peers.append_rocks,
+    }
+    each = max(2, int(20 * scale))
+
+    def together(append: Appender) -> None:
+        def work() -> None:
+            for _ in range(each):
+                append(payload)
+
+        running = [threading.Thread(target=work) for _ in range(64)]
+        for thread in running:
+            thread.start()
+        for thread in running:
+            thread.join()
+
+    contenders = {name: partial(together, append) for name, append in appenders.items()}
+    medians, spreads = race(contenders, rounds=5, per=64 * each * 1e-6)
+    hopes = dict.fromkeys([name for name in medians if name != "holdfast"], 8.0)
+    yield Measure("64 threads append 128 B each", "µs", medians, spreads, aims=hopes)
+    peers.close()
+
+
+class Filled:
+    """The same entries in a sealed log, SQLite and LMDB."""
+
+    def __init__(self, count: int, size: int) -> None:
+        self.directory = Path(tempfile.mkdtemp(prefix="bench-", dir="."))
+        self.count, self.size = count, size
+        payloads = [random.randbytes(size) for _ in range(1000)]
+        with ShanghaiLog(OsDisk(self.directory / "log")) as log:
+            self.sqlite = sqlite3.connect(self.directory / "sqlite", isolation_level=None)
+            self.sqlite.execute("pragma journal_mode=wal")
+            self.sqlite.execute("pragma synchronous=off")
+            self.sqlite.execute("create table log (i integer primary key, payload blob)")
+            self.lmdb = lmdb.open(str(self.directory / "lmdb"), map_size=1 << 34, sync=False)
+            for start in range(0, count, 1000):
+                log.append(payloads)
+                self.sqlite.execute("begin")
+                self.sqlite.executemany(
+                    "insert into log (payload) values (?)", [(p,) for p in payloads]
+                )
+                self.sqlite.execute("commit")
+                with self.lmdb.begin(write=True) as transaction:
+                    for i, payload in enumerate(payloads, start + 1):
+                        transaction.put(i.to_bytes(8, "big"), payload, append=True)
+            log.rotate()
+
+    def close(self) -> None:
+        self.sqlite.close()
+        self.lmdb.close()
+        shutil.rmtree(self.directory)
+
+
+def scans(scale: float) -> Iterator[Measure]:
+    for count, size in ((600_000, 100), (100_000, 1024)):
+        filled = Filled(int(count * scale) // 1000 * 1000, size)
+
+        def ours(filled: Filled = filled) -> None:
+            guest = ShanghaiGuest(OsDisk(filled.directory / "log"))
+            rows = sum(batch.num_rows for batch in guest.scan())
+            assert rows == filled.count
+
+        def sqlite(filled: Filled = filled) -> None:
+            rows = filled.sqlite.execute("select i, payload from log").fetchall()
+            assert len(rows) == filled.count
+
+        def through_lmdb(filled: Filled = filled) -> None:
+            with filled.lmdb.begin() as transaction:
+                assert sum(1 for _ in transaction.cursor()) == filled.count
+
+        contenders = {"holdfast": ours, "SQLite": sqlite, "LMDB": through_lmdb}
+        gigabytes = filled.count * size / 1e9
+        medians, spreads = race(contenders, rounds=7, clock=time.process_time)
+        rates = {name: gigabytes / median for name, median in medians.items()}
+        hopes = {"SQLite": 1.0} if size == 100 else {}
+        name = f"scan with every checksum, {size} B entries (CPU)"
+        yield Measure(name, "GB/s", rates, spreads, higher_is_better=True, aims=hopes)
+        filled.close()
+
+
+def random_reads(scale: float) -> Iterator[Measure]:
+    filled = Filled(200_000, 100)
+    guest = ShanghaiGuest(OsDisk(filled.directory / "log"))
+    wanted = [random.randrange(1, filled.count) for _ in range(max(100, int(20_000 * scale)))]
+    guest.read(1)
+
+    def ours() -> None:
+        for index in wanted:
+            guest.read(index)
+
+    def sqlite() -> None:
+        for index in wanted:
+            filled.sqlite.execute("select payload from log where i=?", (index,)).fetchone()
+
+    def through_lmdb() -> None:
+        for index in wanted:
+            with filled.lmdb.begin() as transaction:
+                transaction.get(index.to_bytes(8, "big"))
+
+    contenders = {"holdfast": ours, "SQLite": sqlite, "LMDB": through_lmdb}
+    medians, spreads = race(contenders, rounds=9, per=len(wanted) * 1e-6)
+    yield Measure("random read of 100 B", "µs", medians, spreads, aims={"LMDB": 2, "SQLite": 6})
+    filled.close()
+
+
+def recovery(scale: float) -> Iterator[Measure]:
+    directory = Path(tempfile.mkdtemp(prefix="bench-", dir="."))
+    log = ShanghaiLog(OsDisk(directory))
+    payloads = [random.randbytes(100) for _ in range(1000)]
+    while log.segments()[-1].size < 64e6 * scale:
+        log.append(payloads)
+    log.close()
+
+    def open_it() -> None:
+        (directory / "metadata.json").unlink()
+        ShanghaiLog(OsDisk(directory)).close()
+
+    def read_it() -> None:
+        (directory / "segment_00001.wal").read_bytes()
+
+    medians, spreads = race({"holdfast": open_it, "reading the bytes": read_it}, rounds=7, per=1e-3)
+    name = "recovery of a full 64 MiB tail, 100 B entries"
+    yield Measure(name, "ms", medians, spreads, aims={"holdfast": 300})
+    shutil.rmtree(directory)
+
+
+def compaction(scale: float) -> Iterator[Measure]:
+    times: list[float] = []
+    for _ in range(3):
+        directory = Path(tempfile.mkdtemp(prefix="bench-", dir="."))
+        log = ShanghaiLog(OsDisk(directory), segment_size_max=8 << 20)
+        batch = [random.randbytes(1024) for _ in range(1000)]
+        for _ in range(max(20, int(200 * scale))):
+            log.append(batch)
+        started = time.perf_counter()
+        log.compact(Retention(before=int(log.last_index * 0.95)))
+        times.append((time.perf_counter() - started) * 1e3)
+        log.close()
+        shutil.rmtree(directory)
+    medians, spreads = (
+        {"holdfast": sorted(times)[1]},
+        {"holdfast": (max(times) - min(times)) / 2 / sorted(times)[1]},
+    )
+    name = "removing 190,000 of 200,000 × 1 KiB (8 MiB segments)"
+    yield Measure(name, "ms", medians, spreads, aims={"holdfast": 50})
+
+
+def imports(scale: float) -> Iterator[Measure]:
+    def start(code: str) -> Any:
+        return lambda: subprocess.run([sys.executable, "-c", code], check=True)
+
+    contenders = {"holdfast": start("import holdfast"), "python alone": start("pass")}
+    medians, spreads = race(contenders, rounds=15, per=1e-3)
+    yield Measure("import holdfast", "ms", medians, spreads)
+
+
+def simulator(scale: float) -> Iterator[Measure]:
+    """Crash images per second of CPU: simulated, recovered and judged."""
+    logging.getLogger("holdfast").setLevel(logging.CRITICAL)  # it would tell of each recovery
+    explorer = Explorer(ShanghaiSubject(), images_per_point=22)
+    sequences = list(explorer.sequences(3))
+    random.shuffle(sequences)
+    rates = []
+    for sequence in sequences[: max(5, int(60 * scale))]:
+        started, before = time.process_time(), explorer.images
+        explorer.every_crash_point(sequence)
+        rates.append((explorer.images - before) / (time.process_time() - started))
+    rates.sort()
+    middle = rates[len(rates) // 2]
+    spread = (rates[3 * len(rates) // 4] - rates[len(rates) // 4]) / 2 / middle
+    yield Measure(
+        "simulated crash images per second of CPU",
+        "1/s",
+        {"holdfast": middle},
+        {"holdfast": spread},
+        higher_is_better=True,
+        aims={"holdfast": 5000},
+    )

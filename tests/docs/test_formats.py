@@ -1,0 +1,40 @@
+"""Every hexdump in docs/formats is what the code writes.  A page that lies fails the build."""
+
+import re
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from holdfast.formats import shanghai
+
+PAGES = Path(__file__).parents[2] / "docs" / "formats"
+EXAMPLES = {
+    "shanghai-example": shanghai.encode_header(
+        shanghai.Header(UUID("f47ac572-e34d-4ab3-9c8e-3f2a1b6fc84e"), 0x18B2E5FA000, 1)
+    )
+    + shanghai.encode_entries([b"Hello, Shanghai!"])[0],
+}
+
+
+def hexdumps() -> dict[str, bytes]:
+    found = {}
+    for page in PAGES.glob("*.md"):
+        for name, body in re.findall(r"```hexdump (\S+)\n(.*?)```", page.read_text(), re.DOTALL):
+            rows = [line[10:58] for line in body.splitlines()]
+            found[name] = bytes.fromhex("".join(rows))
+    return found
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_hexdump_is_what_the_code_writes(name: str) -> None:
+    assert hexdumps()[name] == EXAMPLES[name]
+
+
+def test_no_hexdump_is_unchecked() -> None:
+    assert hexdumps().keys() == EXAMPLES.keys()
+
+
+def test_every_page_has_a_hexdump() -> None:
+    for page in PAGES.glob("*.md"):
+        assert "```hexdump " in page.read_text(), page

@@ -1,0 +1,119 @@
+"""Every row exactly once, whoever is killed and whenever."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.spark.cluster import cluster
+from tests.spark.samples import contents, make_log, payload
+
+# A sink whose driver is killed just before its commit in one batch, just after it in another.
+_STREAM = """
+import os, signal, sys
+from pathlib import Path
+from holdfast.spark import session
+from holdfast.spark.log_sink import LogStreamWriter
+from holdfast.spark.logs import LogSource
+
+SOURCE, TARGET = sys.argv[1:]
+
+def kill_java_above(pid):
+    while Path(f"/proc/{pid}/comm").read_text() != "java\\n":
+        pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    os.kill(pid, signal.SIGKILL)
+
+class Deadly(LogStreamWriter):
+    def commit(self, messages, batchId):
+        self._perhaps_die(batchId, 1)
+        super().commit(messages, batchId)
+        self._perhaps_die(batchId, 3)
+
+    def _perhaps_die(self, batch, fatal):
+        marker = Path(f"{TARGET}.killed-{fatal}")
+        if batch == fatal and not marker.exists():
+            marker.touch()
+            kill_java_above(os.getpid())
+
+class DeadlyLog(LogSource):
+    @classmethod
+    def name(cls):
+        return "deadly-log"
+
+    def streamWriter(self, schema, overwrite):
+        return Deadly(self._parsed, schema)
+
+spark = session("local[2,4]")
+spark.dataSource.register(DeadlyLog)
+rows = spark.readStream.format("holdfast-log").option("maxEntriesPerTrigger", 7)
+rows = rows.option("columns", "payload").load(SOURCE)
+stream = rows.writeStream.format("deadly-log").option("checkpointLocation", TARGET + ".checkpoint")
+stream.trigger(availableNow=True).start(TARGET).awaitTermination()
+"""
+
+_BATCH = """
+import json, os, signal, sys, time
+from pathlib import Path
+from holdfast.spark import session
+
+url, target = sys.argv[1:]
+spark = session(url, config={
+    "spark.cores.max": "2", "spark.executor.memory": "512m", "spark.speculation": "true",
+    "spark.speculation.quantile": "0.5", "spark.speculation.multiplier": "1.5",
+})
+
+def trouble(batches):
+    from pyspark import TaskContext
+    partition, attempt = TaskContext.get().partitionId(), TaskContext.get().attemptNumber()
+    yield from batches
+    if (partition, attempt) == (0, 0):
+        Path(f"{target}.killed").touch()
+        pid = os.getpid()
+        while Path(f"/proc/{pid}/comm").read_text() != "java\\n":
+            pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+        os.kill(pid, signal.SIGKILL)
+    if partition == 7:
+        if attempt == 0:
+            time.sleep(25)  # until a twin has overtaken us
+        else:
+            Path(f"{target}.twin").touch()
+
+rows = spark.range(0, 800, 1, 8).selectExpr("cast(cast(id AS STRING) AS BINARY) AS payload")
+rows = rows.mapInArrow(trouble, "payload BINARY")
+rows.write.format("holdfast-log").mode("append").save(target)
+read = spark.read.format("holdfast-log").load(target)
+print(json.dumps([read.count(), read.select("payload").distinct().count()]), flush=True)
+"""
+
+
+def _run(source: Path, target: Path) -> int:
+    command = [sys.executable, "-c", _STREAM, str(source), str(target)]
+    return subprocess.run(command, capture_output=True, timeout=240).returncode
+
+
+def test_a_driver_killed_around_its_commits_loses_and_doubles_nothing(
+    tmp_path: Path, class_cache: Path
+) -> None:
+    source, target = make_log(tmp_path / "source"), tmp_path / "target"
+    assert _run(source, target) != 0
+    assert (tmp_path / "target.killed-1").exists()
+    assert contents(target) == [payload(index) for index in range(1, 8)], "not committed"
+    assert _run(source, target) != 0
+    assert (tmp_path / "target.killed-3").exists()
+    assert contents(target) == [payload(index) for index in range(1, 29)], "committed"
+    assert not (tmp_path / "target.checkpoint" / "commits" / "3").exists()
+    assert _run(source, target) == 0
+    assert contents(target) == contents(source)
+    assert not list(target.glob("staging/*.arrow")), "orphans of the killed runs"
+
+
+def test_on_a_cluster_neither_a_killed_executor_nor_a_twin_doubles_a_row(
+    tmp_path: Path, class_cache: Path
+) -> None:
+    target = tmp_path / "log"
+    with cluster(tmp_path) as running, running.driver(_BATCH, str(target)) as driver:
+        assert driver.stdout is not None
+        assert json.loads(driver.stdout.readline()) == [800, 800]
+    assert (tmp_path / "log.killed").exists()
+    assert (tmp_path / "log.twin").exists()
+    assert contents(target) == [b"%d" % i for i in range(800)]
