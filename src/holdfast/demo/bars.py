@@ -26,10 +26,10 @@ def make_bars(ticks: Ticks) -> Bars:
     minute = ticks["time_us"] // MINUTE_US * MINUTE_US
     order = np.lexsort((minute, ticks["symbol"]))  # stable: inside a bar, time goes on
     ticks, minute = ticks[order], minute[order]
-    new = np.diff(ticks["symbol"], prepend=-1).astype(bool) | np.diff(minute, prepend=-1).astype(
-        bool
+    begins = (np.diff(ticks["symbol"].astype(int), prepend=-1) != 0) | (
+        np.diff(minute, prepend=-1) != 0
     )
-    starts = np.flatnonzero(new)
+    starts = np.flatnonzero(begins)
     stops = np.append(starts[1:], len(ticks))
     price = ticks["price"] / PRICE_UNIT
     bars: Bars = np.zeros(len(starts), BAR)
@@ -44,7 +44,7 @@ def make_bars(ticks: Ticks) -> Bars:
 
 
 def from_table(table: pa.Table) -> Bars:
-    """Bars that Spark has written: the columns of BAR, with a name and a timestamp for the first two."""
+    """Bars that Spark has written: as in BAR, but a symbol's name, and the minute as a time."""
     bars: Bars = np.zeros(len(table), BAR)
     numbers = {name: number for number, name in enumerate(SYMBOLS)}
     bars["symbol"] = [numbers[name] for name in table["symbol"].to_pylist()]
@@ -73,4 +73,5 @@ def coarser(bars: Bars, count_max: int) -> Bars:
 
 
 def of_symbol(bars: Bars, symbol: int) -> Bars:
-    return bars[bars["symbol"] == symbol]
+    own: Bars = bars[bars["symbol"] == symbol]
+    return own

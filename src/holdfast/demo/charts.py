@@ -105,7 +105,7 @@ def segment_map(segments: Sequence[SegmentInfo]) -> str:
                 name = segment.name.removesuffix(".wal").removeprefix("segment_")
                 parts.append(svg.text(at + 10, top + 20, name, "block"))
                 parts.append(svg.text(at + 10, top + 36, size, "block faint"))
-                span = f"{segment.first_index:,} – {segment.last_index:,}"
+                span = f"{segment.first_index:,} … {segment.last_index:,}"
                 parts.append(svg.text(at + 1, top + block + 15, span, "label"))
             at += width + gap
     return svg.drawing(WIDE, max(len(rows), 1) * row_height, parts, "The log's segments")
@@ -182,9 +182,7 @@ def _rungs(steps: Sequence[float], y: svg.Scale) -> list[str]:
     return parts
 
 
-def _kill_marks(
-    ledger: Sequence[Reckoning], x: svg.Scale, top: float, bottom: float
-) -> list[str]:
+def _kill_marks(ledger: Sequence[Reckoning], x: svg.Scale, top: float, bottom: float) -> list[str]:
     places = [x(line.at_seconds) for line in ledger]
     return [svg.line(at, top - 6, at, bottom, "kill") + _cross(at, top - 12) for at in places]
 

@@ -41,8 +41,10 @@ def main() -> None:
     log = FORMATS[options.format].open(disk, segment_size_max=SEGMENT_SIZE_MAX)
     market = ticks.day(options.seed, options.count)
 
+    opened_ns: int = options.opened_ns
+
     def elapsed() -> float:
-        return (time.monotonic_ns() - options.opened_ns) / 1e9
+        return (time.monotonic_ns() - opened_ns) / 1e9
 
     feed_for_ever(log, market, options.seconds, elapsed)
 

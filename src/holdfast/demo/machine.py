@@ -26,7 +26,7 @@ def facts(work: Path, spark: "SparkSession | None") -> dict[str, str]:
         found["Spark"] = f"{spark.version}, {spark.sparkContext.master}"
         found["Java"] = str(jvm.java.lang.System.getProperty("java.vm.version"))
     found["system"] = f"{platform.system()} {platform.release()}"
-    found["processor"] = f"{os.cpu_count()} × {_processor()}"
+    found["processor"] = f"{os.cpu_count()} x {_processor()}"
     found["file system"] = _file_system(work)
     return found
 

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name everyone knows it by
-from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.streaming.query import StreamingQuery
 
 from holdfast.demo import bars, ticks, workers
 from holdfast.demo.results import Batch, Streaming, WorkerKill
@@ -34,14 +34,13 @@ def decode_ticks(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Entries of the log as columns; a batch at a time, no Python runs per row."""
     for batch in batches:
         found = ticks.decode(batch["payload"])
-        columns = {name: pa.array(np.ascontiguousarray(found[name])) for name in ticks.TICK.names}
         yield pa.record_batch(
             {
                 "index": batch["index"],
-                "time": columns["time_us"].cast(pa.timestamp("us", "UTC")),
-                "symbol": pa.array(ticks.SYMBOLS).take(columns["symbol"]),
+                "time": pa.array(found["time_us"].copy()).cast(pa.timestamp("us", "UTC")),
+                "symbol": pa.array(ticks.SYMBOLS).take(pa.array(found["symbol"].copy())),
                 "price": pa.array(found["price"] / ticks.PRICE_UNIT),
-                "size": columns["size"].cast(pa.int64()),
+                "size": pa.array(found["size"].astype(np.int64)),
             }
         )
 
@@ -119,8 +118,10 @@ class Pipeline:
         killer = threading.Thread(target=self._kill_a_worker, args=(query, finished), daemon=True)
         killer.start()
         try:
-            while not query.awaitTermination(_POLL_SECONDS):
+            while query.isActive:
                 on_progress("stream", _rows(query), total)
+                finished.wait(_POLL_SECONDS)
+            query.awaitTermination()  # which tells how it ended, if it failed
         finally:
             finished.set()
             killer.join()

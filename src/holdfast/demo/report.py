@@ -38,12 +38,9 @@ def headline(run: Run) -> str:
 
 
 def _opening(run: Run) -> str:
-    figures = [
-        ("ticks acknowledged", f"{run.acknowledged:,}", ""),
-        *((n, f"{v:,}", "bad" if v else "good") for n, v in (("lost", run.lost),)),
-        ("invented", f"{run.invented:,}", "bad" if run.invented else "good"),
-        ("doubled", f"{run.doubled:,}", "bad" if run.doubled else "good"),
-    ]
+    wrong = {"lost": run.lost, "invented": run.invented, "doubled": run.doubled}
+    figures = [("ticks acknowledged", f"{run.acknowledged:,}", "")]
+    figures += [(name, f"{n:,}", "bad" if n else "good") for name, n in wrong.items()]
     cells = "".join(
         f'<div><dt>{name}</dt><dd class="{kind}" id="{name.split()[-1]}">{value}</dd></div>'
         for name, value, kind in figures
@@ -57,12 +54,12 @@ def _opening(run: Run) -> str:
 
 def _lead(run: Run) -> str:
     text = (
-        f"A process wrote a day of market ticks to a log and was killed with -9 in the middle of it, "
-        f"{len(run.ledger)} times. After each kill the log was recovered and compared with what had "
-        "been acknowledged."
+        "A process wrote a day of market ticks to a log and was killed with -9 while it did, again "
+        "and again. After each kill the log was recovered and compared with what had been "
+        "acknowledged."
     )
     if run.streaming and run.streaming.worker_kills:
-        text += " Then Spark turned the log into one-minute bars while its own workers were killed."
+        text += " Then Spark made one-minute bars of the log, and a worker of its own was killed."
     return text
 
 
@@ -140,7 +137,10 @@ def _stream_checks(run: Run, stream: Streaming) -> list[tuple[bool, str]]:
     killed = ", ".join(str(kill.pid) for kill in stream.worker_kills) or "none"
     found = run.ledger[-1].found
     return [
-        (stream.failed_tasks > 0, f"workers killed: {killed}; tasks run again: {stream.failed_tasks}"),
+        (
+            stream.failed_tasks > 0,
+            f"workers killed: {killed}; tasks run again: {stream.failed_tasks}",
+        ),
         (stream.rows == found, f"{stream.rows:,} ticks landed of {found:,} in the log"),
         (not stream.doubled, f"{stream.doubled:,} of them twice"),
         (
@@ -188,7 +188,9 @@ def _figure(title: str, remark: str, content: str) -> str:
 
 
 def _checks(checks: Iterable[tuple[bool, str]]) -> str:
-    items = "".join(f'<li class="{"" if ok else "no"}">{escape(words)}</li>' for ok, words in checks)
+    items = "".join(
+        f'<li class="{"" if ok else "no"}">{escape(words)}</li>' for ok, words in checks
+    )
     return f'<ul class="checks">{items}</ul>'
 
 
@@ -196,7 +198,10 @@ def _table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     head = "".join(f"<th>{escape(title)}</th>" for title in titles)
     body = ""
     for row in rows:
-        kinds = ["" if column < 5 else "zero" if cell == "0" else "bad" for column, cell in enumerate(row)]
+        kinds = [
+            "" if column < 5 else "zero" if cell == "0" else "bad"
+            for column, cell in enumerate(row)
+        ]
         cells = (f'<td class="{k}">{escape(c)}</td>' for k, c in zip(kinds, row, strict=True))
         body += f"<tr>{''.join(cells)}</tr>"
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"

@@ -127,7 +127,9 @@ class Story:
             f"{len(streaming.batches)} micro-batches, {rate:,.0f} ticks/s"
         )
         exactly = streaming.rows == streaming.distinct == len(self._acknowledged())
-        self._verdict(exactly, f"{streaming.rows:,} ticks landed, {streaming.doubled:,} of them twice")
+        self._verdict(
+            exactly, f"{streaming.rows:,} ticks landed, {streaming.doubled:,} of them twice"
+        )
         self._verdict(
             not streaming.bars_differing,
             f"{streaming.bars:,} bars, {streaming.bars_differing:,} different from those "

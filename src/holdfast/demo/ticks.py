@@ -99,9 +99,7 @@ def _sizes(random: np.random.Generator, count: int) -> NDArray[np.int64]:
     return np.where(random.random(count) < 1 / 3, round_lots, sizes).astype(np.int64)
 
 
-def _minute_moves(
-    random: np.random.Generator, shape: NDArray[np.float64]
-) -> NDArray[np.float64]:
+def _minute_moves(random: np.random.Generator, shape: NDArray[np.float64]) -> NDArray[np.float64]:
     """The market's, as logarithms."""
     moves = random.standard_normal(MINUTES) * np.sqrt(shape)
     return np.asarray(moves * _MARKET_VOLATILITY / np.sqrt(MINUTES))

@@ -53,7 +53,7 @@ class KillRounds:
         self._writer = subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True)
 
     def hear(self, until_lines: int) -> bool:
-        """Wait until the writer has said so much; False if it fell silent before, for it is dead."""
+        """Wait until the writer has said so much; False if it died before."""
         for _ in range(until_lines):
             line = self._voice().readline()
             if not line:
