@@ -4,11 +4,14 @@ import shutil
 import tempfile
 from pathlib import Path
 from random import SystemRandom
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from holdfast.cli.console import JsonOption, answer_json, remark
+from holdfast.cli.console import JsonOption, answer, answer_json, remark
+
+if TYPE_CHECKING:
+    from holdfast.demo.results import Run
 
 REPORT = "report.html"
 _MARK = "<title>holdfast demo"  # near the beginning of our own reports
@@ -40,16 +43,11 @@ def demo(
     directory, or everything in DIR. Exit code 2 if anything was lost, invented or doubled; then
     what there is stays for you to look at. Without Spark the rest takes place.
     """
-    from rich.console import Console
-
     from holdfast.demo.report import render
-    from holdfast.demo.story import Story
 
-    console = Console(stderr=as_json)
-    console.quiet = as_json and not console.is_terminal
     work, report = _places(keep)
     try:
-        run = Story(work, _new_seed() if seed is None else seed, seconds, console).run()
+        run = _perform(work, _new_seed() if seed is None else seed, seconds, as_json)
         report.write_text(render(run), encoding="utf-8")
     except BaseException:
         if keep is None:
@@ -57,16 +55,30 @@ def demo(
         raise
     if keep is None and run.held:
         shutil.rmtree(work)
-    if as_json:
-        answer_json({**run.as_json(), "report": str(report.resolve())})
-    else:
-        console.print(f"\n[bold]{run.total_seconds:.0f} s[/]  report  {report.resolve()}")
-        console.print(f"      again   {run.command}", highlight=False)
-    if run.missing:
-        remark(f"Spark's part was left out: {run.missing}", as_json=as_json)
+    _conclude(run, report.resolve(), as_json)
     if not run.held:
         remark(f"PROMISES WERE BROKEN; what was written is in {work}", as_json=as_json)
         raise typer.Exit(2)
+
+
+def _perform(work: Path, seed: int, seconds: float, as_json: bool) -> "Run":
+    """On stdout; with --json on stderr, and only if somebody is watching."""
+    from rich.console import Console
+
+    from holdfast.demo.story import Story
+
+    console = Console(stderr=as_json)
+    console.quiet = as_json and not console.is_terminal
+    return Story(work, seed, seconds, console).run()
+
+
+def _conclude(run: "Run", report: Path, as_json: bool) -> None:
+    if as_json:
+        answer_json({**run.as_json(), "report": str(report)})
+    else:
+        answer(f"\n{run.total_seconds:.0f} s in all\nreport  {report}\nagain   {run.command}")
+    if run.missing:
+        remark(f"Spark's part was left out: {run.missing}", as_json=as_json)
 
 
 def _places(keep: Path | None) -> tuple[Path, Path]:

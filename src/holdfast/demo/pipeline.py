@@ -26,7 +26,7 @@ from holdfast.runtime import now_ms
 
 BATCHES = 8
 KILLS_MAX = 8
-_TICK_SCHEMA = "index long, time timestamp, symbol string, price double, size long"
+TICK_SCHEMA = "index long, time timestamp, symbol string, price double, size long"
 _POLL_SECONDS = 0.25
 
 
@@ -107,7 +107,7 @@ class Pipeline:
             .option("maxEntriesPerTrigger", -(-total // BATCHES))
             .option("columns", "index,payload")
             .load(str(self._log))
-            .mapInArrow(decode_ticks, _TICK_SCHEMA)
+            .mapInArrow(decode_ticks, TICK_SCHEMA)
             .writeStream.format("parquet")
             .option("checkpointLocation", str(self._directory / "checkpoint"))
             .option("path", str(self._directory / "ticks"))

@@ -73,9 +73,9 @@ class KillRounds:
         finally:  # on Ctrl-C the writer is left to stop()
             killer.cancel()
         voice.close()
+        self._writer = None
         if writer.wait() != -signal.SIGKILL:
             raise BrokenPromiseError("hidden", f"the writer ended by itself: {writer.returncode}")
-        self._writer = None
         self.kills += 1
 
     def check(self) -> None:
