@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.padding import Padding
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+from rich.text import Text
 
 from holdfast.demo import bars, machine, terminal
 from holdfast.demo.results import Run, Streaming
@@ -160,7 +161,9 @@ class Story:
         moves = [_move(bars.of_symbol(made, number)) for number in range(len(SYMBOLS))]
         mover = max(range(len(SYMBOLS)), key=lambda number: abs(moves[number]))
         width = min(self._console.width - 6, _CHART_WIDTH_MAX)
-        self._say(f"\n   [bold]{SYMBOLS[mover]}[/] {moves[mover]:+.2%}\n")
+        self._console.print(
+            f"\n   [bold]{SYMBOLS[mover]}[/] {moves[mover]:+.2%}\n", highlight=False
+        )
         chart = terminal.candle_chart(bars.of_symbol(made, mover), width)
         self._console.print(Padding(chart, _INDENT))
 
@@ -181,11 +184,11 @@ class Story:
         self._console.print(f"\n[bold cyan]{number}[/]  [bold]{words}[/]")
 
     def _say(self, words: str, style: str = "") -> None:
-        self._console.print(f"   {words}", style=style, highlight=False)
+        self._console.print(Text(f"   {words}", style))
 
     def _verdict(self, good: bool, words: str) -> None:
-        sign = "[bold green]✓[/]" if good else "[bold red]✗[/]"
-        self._console.print(f"   {sign} {words}", highlight=False)
+        sign = Text("✓", "bold green") if good else Text("✗", "bold red")
+        self._console.print(Text.assemble("   ", sign, f" {words}"))
 
 
 def _start_spark() -> "Future[SparkSession]":
