@@ -192,3 +192,27 @@ def test_sound_entries_are_found_behind_damage() -> None:
     data[bounds[900] + 19] ^= 0xFF
     assert fmt.resync(memoryview(data), int(bounds[500]) + 1) == bounds[901]
     assert fmt.resync(memoryview(b"x" * 10_000), 0) is None
+
+
+def test_a_hundred_thousand_mutants_are_only_ever_flaws() -> None:
+    """Bytes replaced, cut out and put in: no error but a flaw, and bounds that stay inside."""
+    random = Random(11)
+    sound = segment([random.randbytes(random.randrange(1, 40)) for _ in range(6)])
+    for _ in range(100_000):
+        data = bytearray(sound)
+        for _ in range(1 + int(random.random() * 3)):
+            at = int(random.random() * len(data))
+            kind = random.random()
+            if kind < 0.6:
+                data[at] = int(random.random() * 256)
+            elif kind < 0.8:
+                del data[at : at + int(random.random() * 30)]
+            else:
+                data[at:at] = random.randbytes(int(random.random() * 30))
+        try:
+            header = fmt.decode_header(data)
+        except UnsupportedError:
+            continue
+        if isinstance(header, fmt.Header):
+            scan = fmt.scan(data)
+            assert (scan.flaw is None) == (scan.bounds[-1] == len(data))

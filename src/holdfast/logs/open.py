@@ -68,8 +68,9 @@ def open_log(path: Path, *, read_only: bool = False, **options: Any) -> Guest | 
 
     The format is found by the bytes.  `options` are those of the format's own class.
 
+    >>> holdfast.create_log(directory).close()
     >>> with holdfast.open_log(directory, read_only=True) as log:
-    ...     rows = pyarrow.Table.from_batches(log.scan())
+    ...     batches = list(log.scan())
     """
     disk = OsDisk(path)
     format = format_of(disk)

@@ -331,8 +331,12 @@ class SimDisk(OsDisk):
     """An OsDisk whose kernel and platter are simulated.
 
     >>> disk = SimDisk()
-    >>> disk.posix.dies_at = 3                 # the fourth change finds the power gone
-    >>> disk = disk.after_power_cut(seed=7)    # ... and this is what is found afterwards
+    >>> disk.create("x", b"durable")
+    >>> disk.open("x", writable=True).write_at(0, b"perhaps")
+    >>> disk.files()["x"]
+    b'perhaps'
+    >>> disk.after_power_cut(Random(7)).files()["x"]  # one of many images
+    b'perhale'
     """
 
     def __init__(self, posix: SimPosix | None = None, path: str = ROOT) -> None:
