@@ -100,7 +100,7 @@ def segment_map(segments: Sequence[SegmentInfo]) -> str:
             width = max(room * segment.size / widest, 3.0)
             title = f"{segment.name}: {segment.size:,} bytes, {segment.state}"
             parts.append(svg.rect(at, top, width, block, f"segment {segment.state}", title))
-            if width > 90:
+            if width > 62:
                 size = f"{segment.size / 2**20:.2f} MiB"
                 name = segment.name.removesuffix(".wal").removeprefix("segment_")
                 parts.append(svg.text(at + 10, top + 20, name, "block"))
@@ -148,7 +148,7 @@ def candles(bars: Bars) -> str:
     volume = svg.linear(0, float(joined["volume"].max()), foot, floor + 14)
     body = (x(OPEN_US + step_us) - x(OPEN_US)) * 0.64
     parts = []
-    for step in svg.round_steps(low, high, 4):
+    for step in svg.round_steps(low, high, 6):
         parts.append(svg.line(0, y(step), width - 50, y(step), "rung"))
         parts.append(svg.text(width - 44, y(step) + 4, f"{step:.2f}", "label"))
     for bar in joined:

@@ -32,8 +32,9 @@ def candle_chart(bars: Bars, width: int, height: int = 12) -> Text:
     for row in range(height):
         upper, lower = halves[2 * row], halves[2 * row + 1]
         for column in range(len(candles)):
-            style = "green" if rising[column] else "red"
-            chart.append(_PAIRS[int(upper[column]), int(lower[column])], style)
+            character = _PAIRS[int(upper[column]), int(lower[column])]
+            color = "green" if rising[column] else "red"
+            chart.append(character, "" if character == " " else color)
         if row in (0, height // 2, height - 1):
             price = high - (high - low) * (row + 0.5) / height
             chart.append(f"  {price:,.2f}", "dim")
