@@ -100,11 +100,13 @@ def encode_entries(payloads: Sequence[Bytes]) -> tuple[bytes | bytearray, "array
     # Join with holes between, then fill all the holes at once.
     hole = bytes(ENTRY_HEADER_SIZE)
     data = bytearray(hole.join((b"", *payloads)))
+    stops = np.frombuffer(ends, np.int64)
+    starts = np.append(0, stops[:-1])
     filling = np.empty((len(payloads), 2), ">u4")
-    filling[:, 0] = lengths
+    filling[:, 0] = stops - starts - ENTRY_HEADER_SIZE
     filling[:, 1] = np.fromiter(map(crc32, payloads), np.uint32, len(payloads))
     holes = np.ndarray(len(data) - ENTRY_HEADER_SIZE + 1, "V8", data, strides=(1,))
-    holes[np.frombuffer(ends, np.int64) - lengths - ENTRY_HEADER_SIZE] = filling.view("V8").ravel()
+    holes[starts] = filling.view("V8").ravel()
     return data, ends
 
 
