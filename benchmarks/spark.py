@@ -17,8 +17,7 @@ from benchmarks.harness import Measure, race
 from holdfast.disk import OsDisk
 from holdfast.logs.shanghai import ShanghaiLog
 from holdfast.spark import session, warm
-from holdfast.spark.jobs.convert import convert
-from holdfast.spark.jobs.scrub import scrub
+from holdfast.spark.jobs import convert, scrub
 
 SIZES = {100: 3_000_000, 1024: 500_000}
 
