@@ -12,6 +12,12 @@ LINES_MAX, FUNCTION_LINES_MAX = 400, 50
 
 # Modules that are tried by a test of another name.
 TRIED_BY = {
+    "cli/log_convert.py": "tests/spark/test_cli.py",
+    "cli/log_jobs.py": "tests/spark/test_cli.py",
+    "cli/spark.py": "tests/spark/test_cli.py",
+    "cli/sparking.py": "tests/spark/test_cli.py",
+    "spark/jobs/exports.py": "tests/spark/jobs/test_conversion.py",
+    "spark/jobs/imports.py": "tests/spark/jobs/test_conversion.py",
     "formats/flaw.py": "tests/formats/test_shanghai.py",
     "logs/log.py": "tests/logs/shanghai/test_contract.py",
     "logs/shanghai/segment.py": "tests/logs/shanghai/test_contract.py",

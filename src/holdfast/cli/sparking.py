@@ -3,7 +3,7 @@
 import re
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -31,14 +31,9 @@ def spark_session(master: str | None, doing: str) -> "Iterator[SparkSession]":
     """A session whose jobs draw a bar on stderr, where a terminal is watching."""
     from rich.console import Console
 
-    from holdfast.spark import session  # first: it tells what to install
-
     console = Console(stderr=True)
-    if sys.stderr.isatty():
-        with console.status("starting Spark"):
-            spark, ours = _start(session, master, doing)
-    else:
-        spark, ours = _start(session, master, doing)
+    with console.status("starting Spark") if sys.stderr.isatty() else nullcontext():
+        spark, ours = _start(master, doing)
     from pyspark.errors import PySparkException
 
     from holdfast.spark.progress import progress
@@ -62,9 +57,11 @@ def told(text: str) -> HoldfastError:
     return HoldfastError(message)
 
 
-def _start(session: object, master: str | None, doing: str) -> "tuple[SparkSession, bool]":
+def _start(master: str | None, doing: str) -> "tuple[SparkSession, bool]":
+    """The session, and whether it is ours to stop."""
     from pyspark.sql import SparkSession
 
+    from holdfast.spark import session  # before PySpark: it tells what to install
+
     ours = SparkSession.getActiveSession() is None
-    assert callable(session)
     return session(master, app_name=f"holdfast {doing}"), ours

@@ -12,7 +12,7 @@ from holdfast.logs.shanghai import ShanghaiGuest, ShanghaiLog
 from holdfast.logs.shanghai.directory import read_mark, segment_sizes
 from holdfast.logs.shanghai.guest import check_segment, scan_segment
 from holdfast.logs.shanghai.repair import apply_repair, plan_repair
-from holdfast.logs.shanghai.rewrite import Copied, copy_segments
+from holdfast.logs.shanghai.rewrite import Copied, adopt_segments, copy_segments
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -29,6 +29,7 @@ class Format:
     scan_segment: Callable[..., "Iterator[pa.RecordBatch]"]  # see holdfast.logs.shanghai.guest
     check_segment: Callable[[Disk, SegmentInfo], Damage | None]  # each in a process of its own
     copy_segments: Callable[..., list[Copied]]  # see holdfast.logs.shanghai.rewrite
+    adopt_segments: Callable[..., None]
     plan_repair: Callable[..., Any]
     apply_repair: Callable[..., None]
 
@@ -47,6 +48,7 @@ FORMATS = {
         scan_segment,
         check_segment,
         copy_segments,
+        adopt_segments,
         plan_repair,
         apply_repair,
     ),

@@ -2,7 +2,7 @@
 
 An entry's bytes do not depend on where it stands, so they are copied as they are, after their
 checksums were verified.  One call is one task of many: its segments are complete and durable when
-it returns, under names of its own, for one process to rename in order once all tasks are done.
+it returns, under names of its own, for one process to adopt in order once all tasks are done.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -15,7 +15,9 @@ from holdfast import runtime
 from holdfast.disk import Disk
 from holdfast.formats import shanghai as fmt
 from holdfast.logs.log import SegmentInfo
+from holdfast.logs.shanghai.directory import segment_name
 from holdfast.logs.shanghai.guest import scan_segment
+from holdfast.logs.shanghai.log import ShanghaiLog
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +72,28 @@ def copy_segments(
     if first:
         flush(stop)
     return copied
+
+
+def adopt_segments(
+    disk: Disk,
+    copied: Sequence[Copied],
+    *,
+    first_index: int = 1,
+    now_ms: Callable[[], int] = runtime.now_ms,
+    new_id: Callable[[], UUID] = runtime.new_id,
+) -> None:
+    """Make a log of what tasks have copied, given in order; of nothing, an empty one.
+
+    Only a directory that nobody knows yet can be made a log so: a crash leaves a part of it.
+    """
+    for number, segment in enumerate(copied, 1):
+        if number > 1 and segment.first_index != copied[number - 2].last_index + 1:
+            raise ValueError(f"{segment.name} does not follow {copied[number - 2].name}")
+        disk.rename(segment.name, segment_name(number))
+    next_index = copied[-1].last_index + 1 if copied else first_index
+    active = fmt.Header(new_id(), now_ms(), next_index)
+    disk.create(segment_name(len(copied) + 1), fmt.encode_header(active))
+    ShanghaiLog(disk, now_ms=now_ms, new_id=new_id).close()  # leaves its mark
 
 
 def _runs(disk: Disk, segment: SegmentInfo) -> Iterator[tuple[int, fmt.Bounds, memoryview]]:

@@ -21,9 +21,8 @@ from pyspark.sql import SparkSession
 from holdfast import runtime
 from holdfast.disk import OsDisk
 from holdfast.logs.log import SegmentInfo
-from holdfast.logs.open import FORMATS, create_log, format_of
+from holdfast.logs.open import FORMATS, format_of
 from holdfast.logs.scan_plan import ScanTask
-from holdfast.logs.shanghai.directory import segment_name
 from holdfast.logs.shanghai.rewrite import Copied
 from holdfast.reports import open_guest
 from holdfast.spark.jobs.exports import drop_others, export
@@ -141,15 +140,10 @@ def _copy(spark: SparkSession, source: _Sound, making: str, segment_size_max: in
     groups = _groups(source.segments, segment_size_max)
     work = [_CopyWork(source, group, making, segment_size_max) for group in groups]
     copied = [one for part in run_tasks(spark, work, _copy_in_worker) for one in part]
-    disk = OsDisk(making)
-    for number, segment in enumerate(copied, 1):
-        disk.rename(segment.name, segment_name(number))
-    kept = {segment_name(number) for number in range(1, len(copied) + 1)}
     if copied:
-        drop_others(making, kept)
-        FORMATS[source.format].open(disk).close()  # adds the active segment behind the sealed ones
-    else:
-        create_log(making, source.format, first_index=source.first_index).close()
+        drop_others(making, {segment.name for segment in copied})
+    adopt = FORMATS[source.format].adopt_segments
+    adopt(OsDisk(making), copied, first_index=source.first_index)
 
 
 def _copy_in_worker(work: _CopyWork) -> list[Copied]:
