@@ -54,6 +54,13 @@ class File(Protocol):
         """Make all that was written durable, the file's size included."""
         ...
 
+    def reload(self) -> None:
+        """Sync, and let the next reads come from the disk.
+
+        After a failed sync the cache goes on showing, as clean, what the disk does not hold.
+        """
+        ...
+
     def close(self) -> None: ...
 
 
@@ -123,6 +130,9 @@ class Posix:
 
     def fdatasync(self, fd: int) -> None:
         os.fdatasync(fd)
+
+    def drop_cache(self, fd: int) -> None:
+        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
 
     def try_lock(self, fd: int) -> bool:
         try:
@@ -220,6 +230,10 @@ class OsFile:
             self._posix.fdatasync(self._fd)
         except OSError as error:
             raise self._poisoned_by(error) from error
+
+    def reload(self) -> None:
+        self.sync()  # only clean pages can be dropped
+        self._posix.drop_cache(self._fd)
 
     def close(self) -> None:
         if self._fd >= 0:

@@ -132,6 +132,11 @@ class SimPosix(Posix):
     def fdatasync(self, fd: int) -> None:
         self._sync(self._fds[fd])
 
+    def drop_cache(self, fd: int) -> None:
+        inode = self._fds[fd]
+        if not inode.pending:
+            inode.live[:] = inode.durable
+
     def mkdir(self, path: str) -> None:
         directory, name = self._parent(path)
         self._call("create")
