@@ -125,6 +125,7 @@ def test_a_golden_tree_reads_as_bbolt_reads_it() -> None:
 # What we write
 
 
+@settings(max_examples=50)
 @given(contents, page_sizes, st.integers(1, 2**64 - 1))
 def test_files_round_trip(content: dict[bytes, Bucket], page_size: int, txid: int) -> None:
     data = bolt.encode(content, txid, page_size)
@@ -133,7 +134,7 @@ def test_files_round_trip(content: dict[bytes, Bucket], page_size: int, txid: in
     assert_no_page_is_lost(data)
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(st.lists(contents, min_size=1, max_size=5), page_sizes, st.randoms(use_true_random=False))
 def test_a_commit_is_all_or_nothing(
     history: list[dict[bytes, Bucket]], page_size: int, random: Random

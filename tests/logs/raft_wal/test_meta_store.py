@@ -358,7 +358,7 @@ class Life:
 STEPS: dict[str, Callable[[Life], None]] = {
     "few": lambda life: life.commit(2),
     "some": lambda life: life.commit(7),
-    "many": lambda life: life.commit(160),
+    "many": lambda life: life.commit(60),
     "set": lambda life: life.set(b"v" * 10),
     "large": lambda life: life.set(b"w" * 9000),
     "number": lambda life: life.number(1),

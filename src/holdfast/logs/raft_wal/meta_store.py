@@ -165,7 +165,7 @@ class MetaStore:
         file = self._disk.open(META_STORE)
         try:
             for _ in range(_LOOKS_MAX):
-                size = self._disk.list()[META_STORE]
+                size = self._disk.list().get(META_STORE, 0)
                 head_size = min(size, _HEAD_SIZE)
                 newest = bolt.decode_newest(file.read_at(0, head_size))
                 image = bolt.decode(file.read_at(0, size))
