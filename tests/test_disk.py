@@ -120,13 +120,13 @@ def test_preallocation_reserves_blocks_that_read_as_zeros(tmp_path: Path) -> Non
     assert disk.list() == {"x": 1}
 
 
-def test_reload_shows_what_the_disk_holds(tmp_path: Path) -> None:
+def test_a_forgetting_sync_shows_what_the_disk_holds(tmp_path: Path) -> None:
     disk: OsDisk
     for disk in (OsDisk(tmp_path), SimDisk()):
         disk.create("x", b"old")
         file = disk.open("x", writable=True)
         file.write_at(0, b"new")
-        file.sync(forget=True)
+        file.sync(forget_from=0)
         assert file.read_at(0, 9) == b"new"
     assert isinstance(disk, SimDisk)
     disk.posix.fault = Fault("sync eio", disk.posix.calls + 1)
@@ -134,7 +134,7 @@ def test_reload_shows_what_the_disk_holds(tmp_path: Path) -> None:
         file.write_at(0, b"no!", sync=True)
     again = disk.open("x", writable=True)
     assert again.read_at(0, 9) == b"no!"  # from the cache
-    again.sync(forget=True)
+    again.sync(forget_from=0)
     assert again.read_at(0, 9) == b"new"
 
 

@@ -233,7 +233,9 @@ class Explorer:
             if disk.posix.calls <= at:
                 return
             self._judge(disk.after_power_cut(random), ledger.copy(), random)
-            self._judge(disk.after_kill(), ledger, random)
+            disk = disk.after_kill()
+            self._judge(disk, ledger, random)
+            self._judge(disk.after_power_cut(random), ledger, random)  # what it showed was durable
             at += 1
 
     def _live(self, sequence: Sequence[str], dies_at: int, seed: int) -> Life | None:

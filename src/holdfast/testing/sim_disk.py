@@ -132,10 +132,10 @@ class SimPosix(Posix):
     def fdatasync(self, fd: int) -> None:
         self._sync(self._fds[fd])
 
-    def drop_cache(self, fd: int) -> None:
+    def drop_cache(self, fd: int, offset: int) -> None:
         inode = self._fds[fd]
         if not inode.pending:
-            inode.live[:] = inode.durable
+            inode.live[offset:] = inode.durable[offset:]
 
     def mkdir(self, path: str) -> None:
         directory, name = self._parent(path)

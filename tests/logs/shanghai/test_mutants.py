@@ -64,7 +64,7 @@ def append_does_not_sync(patch: pytest.MonkeyPatch) -> None:
 
 @mutant
 def files_are_never_synced(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(OsFile, "sync", lambda self: None)
+    patch.setattr(OsFile, "sync", lambda self, forget_from=None: None)
 
 
 @mutant
@@ -97,29 +97,26 @@ def entries_show_before_the_sync(patch: pytest.MonkeyPatch) -> None:
 
 @mutant
 def recovery_does_not_sync_what_it_shows(patch: pytest.MonkeyPatch) -> None:
-    def settle(disk: Any, state: Any) -> None:
-        if state.torn is not None:
-            file = disk.open(state.found[-1].name, writable=True)
-            recovery._cut_tail(disk, state, file, state.found[-1], state.bounds[-1])
-            file.sync()
+    patch.setattr(recovery, "_look_behind_the_cache", lambda disk: None)
 
-    patch.setattr(recovery, "_settle_tail", settle)
+
+@mutant
+def recovery_trusts_the_cache(patch: pytest.MonkeyPatch) -> None:
+    honest = OsFile.sync
+    patch.setattr(OsFile, "sync", lambda self, forget_from=None: honest(self))
 
 
 @mutant
 def a_torn_tail_is_not_cut(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(recovery, "_cut_tail", lambda *_: None)
+    patch.setattr(recovery, "_cut_tail", lambda disk, state: None)
 
 
 @mutant
 def a_cut_is_not_synced(patch: pytest.MonkeyPatch) -> None:
-    def settle(disk: Any, state: Any) -> None:
-        file = disk.open(state.found[-1].name, writable=True)
-        file.sync()
-        if state.torn is not None:
-            recovery._cut_tail(disk, state, file, state.found[-1], state.bounds[-1])
+    def cut(disk: Any, state: Any) -> None:
+        disk.open(state.found[-1].name, writable=True).resize(state.bounds[-1])
 
-    patch.setattr(recovery, "_settle_tail", settle)
+    patch.setattr(recovery, "_cut_tail", cut)
 
 
 @mutant

@@ -154,7 +154,7 @@ class MetaStore:
         self._file = self._disk.open(META_STORE, writable=True)
         # What is shown from now on must be on the disk.  A killed owner may have left it in the
         # cache; one whose sync failed may have left there what will never reach the disk.
-        self._file.sync(forget=True)
+        self._file.sync(forget_from=0)
         size = self._disk.list()[META_STORE]
         self._image = _sound(bolt.decode(self._file.read_at(0, size)))
 
