@@ -32,6 +32,13 @@ TRIED_BY = {
     "spark/training.py": "tests/spark/test_java.py",
     "spark/jvm.py": "tests/spark/test_sessions.py",
     "spark/shipping.py": "tests/spark/test_cluster.py",
+    "demo/charts.py": "tests/demo/test_report.py",
+    "demo/feed.py": "tests/demo/test_rounds.py",
+    "demo/machine.py": "tests/cli/test_demo.py",
+    "demo/pipeline.py": "tests/spark/test_demo.py",
+    "demo/results.py": "tests/demo/test_report.py",
+    "demo/story.py": "tests/cli/test_demo.py",
+    "demo/svg.py": "tests/demo/test_report.py",
     "cli/opening.py": "tests/cli/test_log.py",
 }
 

@@ -9,9 +9,10 @@ and zeros are unwritten space.
 """
 
 import struct
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import accumulate, chain
 from uuid import UUID
 
 import numpy as np
@@ -35,6 +36,7 @@ Bounds = npt.NDArray[np.int64]
 _HEADER = struct.Struct(">6sH16sQQQ16x")
 _ENTRY_HEADER = struct.Struct(">II")
 _CRC = struct.Struct(">I")
+_FEW = 200  # entries; below this a loop of C calls beats setting numpy up
 _SMALL = 32 * 1024  # below this a plain loop beats setting numpy up
 _LANE_SIZE = 128 * 1024
 _WINDOW_SIZE = 4096
@@ -84,28 +86,28 @@ def encode_last_lsn(last_lsn: int) -> bytes:
     return last_lsn.to_bytes(8, "big")
 
 
-def encode_entries(payloads: Sequence[Bytes]) -> tuple[bytes | bytearray, list[int]]:
-    """One buffer for a whole batch, and the size that each entry takes in it."""
+def encode_entries(payloads: Sequence[Bytes]) -> tuple[bytes | bytearray, "array[int]"]:
+    """One buffer for a whole batch, and where in it each entry ends."""
     lengths = list(map(len, payloads))
-    if not lengths or min(lengths) == 0:
+    if not lengths or 0 in lengths:
         raise ValueError("a Shanghai entry cannot be empty, nor can a batch of them")
-    if max(lengths) > PAYLOAD_SIZE_MAX:
+    ends = array("q", accumulate(map(ENTRY_HEADER_SIZE.__add__, lengths)))
+    if ends[-1] > PAYLOAD_SIZE_MAX and max(lengths) > PAYLOAD_SIZE_MAX:
         raise ValueError(f"a payload of {max(lengths)} bytes; the most is {PAYLOAD_SIZE_MAX}")
-    sizes = [length + ENTRY_HEADER_SIZE for length in lengths]
-    if len(payloads) < 64:
+    if len(lengths) < _FEW:
         headers = map(_ENTRY_HEADER.pack, lengths, map(crc32, payloads))
-        return b"".join(chain.from_iterable(zip(headers, payloads, strict=True))), sizes
+        return b"".join(chain.from_iterable(zip(headers, payloads, strict=True))), ends
     # Join with holes between, then fill all the holes at once.
     hole = bytes(ENTRY_HEADER_SIZE)
-    data = bytearray(hole) + hole.join(payloads)
+    data = bytearray(hole.join((b"", *payloads)))
+    stops = np.frombuffer(ends, np.int64)
+    starts = np.append(0, stops[:-1])
     filling = np.empty((len(payloads), 2), ">u4")
-    filling[:, 0] = lengths
+    filling[:, 0] = stops - starts - ENTRY_HEADER_SIZE
     filling[:, 1] = np.fromiter(map(crc32, payloads), np.uint32, len(payloads))
-    starts = np.zeros(len(payloads), np.int64)
-    np.cumsum(sizes[:-1], out=starts[1:])
     holes = np.ndarray(len(data) - ENTRY_HEADER_SIZE + 1, "V8", data, strides=(1,))
     holes[starts] = filling.view("V8").ravel()
-    return data, sizes
+    return data, ends
 
 
 def decode_entry(data: Bytes, offset: int = 0) -> bytes | Flaw:

@@ -11,7 +11,6 @@ import logging
 from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from itertools import accumulate
 from uuid import UUID
 
 from holdfast import runtime
@@ -30,10 +29,10 @@ _LOG = logging.getLogger("holdfast")
 
 
 class _Batch:
-    __slots__ = ("data", "last_lsn", "sizes")
+    __slots__ = ("data", "ends", "last_lsn")
 
     def __init__(self, payloads: Payloads) -> None:
-        self.data, self.sizes = fmt.encode_entries(as_payloads(payloads))
+        self.data, self.ends = fmt.encode_entries(as_payloads(payloads))
         self.last_lsn = 0
 
 
@@ -174,7 +173,7 @@ class ShanghaiLog(ShanghaiGuest):
         self._file.write_at(tail.size, data, sync=True)
         # Durable, so now visible.  Had the sync failed, readers would have seen nothing.
         for batch in group:
-            tail.bounds.extend(array("q", accumulate(batch.sizes, initial=tail.size))[1:])
+            tail.bounds.extend(array("q", map(tail.size.__add__, batch.ends)))
             batch.last_lsn = tail.stop_lsn - 1
 
     def _rotate_by_hand(self) -> str:
