@@ -53,9 +53,11 @@ def pixels(png: bytes) -> list[bytes]:
 def test_a_browser_draws_it(run: Run, tmp_path: Path, chromium: str, scheme: str) -> None:
     page, picture = tmp_path / "report.html", tmp_path / "report.png"
     page.write_text(render(run), encoding="utf-8")
-    dark = ("--force-dark-mode", "--blink-settings=preferredColorScheme=0")
-    browse(chromium, page, f"--screenshot={picture}", *(dark if scheme == "dark" else ()))
+    preferred = {"dark": 0, "light": 1}[scheme]
+    settings = f"--blink-settings=preferredColorScheme={preferred}"
+    browse(chromium, page, f"--screenshot={picture}", settings)
     rows = pixels(picture.read_bytes())
+    assert (max(rows[0][1:4]) < 64) == (scheme == "dark")  # its first pixel
     assert len(rows) == 1600
     assert len(set(rows)) > 300  # neither blank nor a single colour
 

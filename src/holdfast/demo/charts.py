@@ -83,7 +83,9 @@ def latencies(latencies_us: Sequence[int]) -> str:
     for percent in (50, 99, 99.9):
         value = float(np.percentile(values, percent))
         parts.append(svg.line(x(value), top - 20, x(value), bottom, "mark"))
-        parts.append(svg.text(x(value) + 6, top - 12, f"p{percent:g}  {duration(value)}", "note"))
+        words, left = f"p{percent:g}  {duration(value)}", percent == 99  # apart from its neighbour
+        at, anchor = (x(value) - 6, "end") if left else (x(value) + 6, "start")
+        parts.append(svg.text(at, top - 12, words, "note", anchor))
     return svg.drawing(WIDE, height, parts, "Histogram of append latencies")
 
 

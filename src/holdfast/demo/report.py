@@ -97,6 +97,7 @@ def _kills(run: Run) -> str:
 def _disk(run: Run) -> str:
     log, scrub = run.log, run.scrub
     size = f"{log.size / 2**20:.1f} MiB in {len(log.segments)} segments"
+    where = "read by Spark's workers" if run.streaming else "read in one process"
     verdict = "clean" if scrub.verdict == "clean" else scrub.verdict.upper()
     checks = [
         (
@@ -110,7 +111,7 @@ def _disk(run: Run) -> str:
         "Sealed segments never change again; only the last one grows. Each block is as wide as its "
         "bytes; below it, the entries it holds.",
         _figure("Segments", size, charts.segment_map(log.segments)),
-        _figure("Scrub", "every byte of every segment", _checks(checks)),
+        _figure("Scrub", f"every byte of every segment, {where}", _checks(checks)),
     )
 
 

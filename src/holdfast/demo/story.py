@@ -2,7 +2,7 @@
 
 1. A writer is killed with -9 again and again, while Spark starts.
 2. Spark streams the log into one-minute bars, and one of its workers is killed.
-3. Every checksum of the log is verified.
+3. Every checksum of the log is verified, by Spark.
 4. The day: a table and candles here, and the data for the report.
 
 Everything is measured in the run itself.  Without Spark, acts 1 and 3 take place all the same.
@@ -53,7 +53,7 @@ class Story:
         self._killing()
         spark, missing = self._wait_for_spark(starting)
         streaming, made = self._streaming(spark) if spark else (None, None)
-        scrub, scrub_seconds = self._scrub()
+        scrub, scrub_seconds = self._scrub(spark)
         drawn = bars.make_bars(self._acknowledged()) if made is None else made
         self._day(drawn)
         return Run(
@@ -138,15 +138,12 @@ class Story:
         )
         return streaming, made
 
-    def _scrub(self) -> tuple[VerifyReport, float]:
-        self._title(3, "Every checksum is verified")
+    def _scrub(self, spark: "SparkSession | None") -> tuple[VerifyReport, float]:
+        where = "by Spark" if spark else "in this process"
+        self._title(3, f"Every checksum is verified, {where}")
         began = time.monotonic()
-        with self._progress() as progress:
-            task = progress.add_task("verifying", total=None)
-            report = verify_log(
-                str(self._rounds.path),
-                lambda done, total: progress.update(task, completed=done, total=total),
-            )
+        with self._console.status("verifying"):
+            report = self._verify(spark)
         seconds = time.monotonic() - began
         self._verdict(
             report.verdict == "clean",
@@ -154,6 +151,14 @@ class Story:
             f"{report.size / 2**20:.1f} MiB: {report.verdict}",
         )
         return report, seconds
+
+    def _verify(self, spark: "SparkSession | None") -> VerifyReport:
+        if spark is None:
+            return verify_log(str(self._rounds.path))
+        from holdfast.spark.jobs import scrub
+
+        (report,) = scrub(spark, [str(self._rounds.path)]).logs
+        return report
 
     def _day(self, made: bars.Bars) -> None:
         self._title(4, "The day")

@@ -132,6 +132,11 @@ class SimPosix(Posix):
     def fdatasync(self, fd: int) -> None:
         self._sync(self._fds[fd])
 
+    def drop_cache(self, fd: int) -> None:
+        inode = self._fds[fd]
+        if not inode.pending:
+            inode.live[:] = inode.durable
+
     def mkdir(self, path: str) -> None:
         directory, name = self._parent(path)
         self._call("create")
@@ -184,6 +189,9 @@ class SimPosix(Posix):
             return False
         self._locks[fd] = self._fds[fd]
         return True
+
+    def lock_holder(self, fd: int) -> str:
+        return str(os.getpid())  # there is no other process in here
 
     def exists(self, path: str) -> bool:
         try:
