@@ -67,9 +67,11 @@ def owner_of(
     segment_age: int | None = None,
     as_json: bool = False,
 ) -> "Iterator[Log]":
-    """Own a log; what recovery had to mend is told on stderr."""
-    disk, format = find_log(path)
-    with closing(format.open(disk, **writer_options(segment_size, segment_age))) as log:
+    """Own a log, with what was staged for it committed; recovery's mending is told on stderr."""
+    from holdfast.logs.open import open_log
+
+    find_log(path)
+    with closing(open_log(path, **writer_options(segment_size, segment_age))) as log:
         for mended in getattr(log, "mended", ()):
             remark(f"recovered {path}: {mended}", as_json=as_json)
         yield log
