@@ -77,7 +77,7 @@ def owner_of(
         yield log
 
 
-def writer_options(segment_size: int | None, segment_age_ms: int | None) -> dict[str, int]:
+def writer_options(segment_size: int | None, segment_age_ms: int | None) -> dict[str, Any]:
     """Only what was asked for, so that a format's own defaults hold."""
-    asked = {"segment_size_max": segment_size, "segment_age_max_ms": segment_age_ms}
+    asked: dict[str, Any] = {"segment_size_max": segment_size, "segment_age_max_ms": segment_age_ms}
     return {name: value for name, value in asked.items() if value is not None}

@@ -85,7 +85,7 @@ def describe(report: "TortureReport") -> str:
         "",
         ledger,
         "",
-        f"crash images explored  {report.images:,}",
+        f"crash images explored  {report.images:,} distinct, of {report.images_drawn:,}",
         f"real kills             {report.kills:,}",
         f"faults fired           {faults}",
     ]

@@ -88,26 +88,34 @@ def encode_last_lsn(last_lsn: int) -> bytes:
 
 def encode_entries(payloads: Sequence[Bytes]) -> tuple[bytes | bytearray, "array[int]"]:
     """One buffer for a whole batch, and where in it each entry ends."""
+    if len(payloads) >= _FEW:
+        return _encode_many(payloads)
     lengths = list(map(len, payloads))
-    if not lengths or 0 in lengths:
-        raise ValueError("a Shanghai entry cannot be empty, nor can a batch of them")
-    ends = array("q", accumulate(map(ENTRY_HEADER_SIZE.__add__, lengths)))
-    if ends[-1] > PAYLOAD_SIZE_MAX and max(lengths) > PAYLOAD_SIZE_MAX:
-        raise ValueError(f"a payload of {max(lengths)} bytes; the most is {PAYLOAD_SIZE_MAX}")
-    if len(lengths) < _FEW:
-        headers = map(_ENTRY_HEADER.pack, lengths, map(crc32, payloads))
-        return b"".join(chain.from_iterable(zip(headers, payloads, strict=True))), ends
-    # Join with holes between, then fill all the holes at once.
-    hole = bytes(ENTRY_HEADER_SIZE)
-    data = bytearray(hole.join((b"", *payloads)))
-    stops = np.frombuffer(ends, np.int64)
-    starts = np.append(0, stops[:-1])
+    _refuse_sizes(lengths)
+    headers = map(_ENTRY_HEADER.pack, lengths, map(crc32, payloads))
+    data = b"".join(chain.from_iterable(zip(headers, payloads, strict=True)))
+    return data, array("q", accumulate(map(ENTRY_HEADER_SIZE.__add__, lengths)))
+
+
+def _encode_many(payloads: Sequence[Bytes]) -> tuple[bytearray, "array[int]"]:
+    """Join with holes between the payloads, then fill all the holes at once."""
+    data = bytearray(ENTRY_HEADER_SIZE).join((b"", *payloads))
+    lengths = np.fromiter(map(len, payloads), np.int64, len(payloads))
+    _refuse_sizes(lengths)
+    stops = np.cumsum(lengths + ENTRY_HEADER_SIZE)
     filling = np.empty((len(payloads), 2), ">u4")
-    filling[:, 0] = stops - starts - ENTRY_HEADER_SIZE
+    filling[:, 0] = lengths
     filling[:, 1] = np.fromiter(map(crc32, payloads), np.uint32, len(payloads))
     holes = np.ndarray(len(data) - ENTRY_HEADER_SIZE + 1, "V8", data, strides=(1,))
-    holes[starts] = filling.view("V8").ravel()
-    return data, ends
+    holes[stops - lengths - ENTRY_HEADER_SIZE] = filling.view("V8").ravel()
+    return data, array("q", stops.tobytes())
+
+
+def _refuse_sizes(lengths: "list[int] | npt.NDArray[np.int64]") -> None:
+    if not len(lengths) or 0 in lengths:
+        raise ValueError("a Shanghai entry cannot be empty, nor can a batch of them")
+    if (largest := max(lengths) if isinstance(lengths, list) else lengths.max()) > PAYLOAD_SIZE_MAX:
+        raise ValueError(f"a payload of {largest} bytes; the most is {PAYLOAD_SIZE_MAX}")
 
 
 def decode_entry(data: Bytes, offset: int = 0) -> bytes | Flaw:

@@ -332,7 +332,7 @@ class SimPosix(Posix):
 
     def _parent(self, path: str) -> tuple[_Directory, str]:
         directory, _, name = path.rpartition("/")
-        return self._directory(directory), name
+        return self._found.get(directory) or self._directory(directory), name
 
 
 class SimDisk(OsDisk):

@@ -97,7 +97,7 @@ def entries_show_before_the_sync(patch: pytest.MonkeyPatch) -> None:
 
 @mutant
 def recovery_does_not_sync_what_it_shows(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(recovery, "_look_behind_the_cache", lambda disk: None)
+    patch.setattr(recovery, "_look_behind_the_cache", lambda disk, mark: None)
 
 
 @mutant

@@ -13,6 +13,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from uuid import UUID
 
+import numpy as np
+
 from holdfast import runtime
 from holdfast.disk import Disk
 from holdfast.errors import CorruptError, HoldfastError, PoisonedError
@@ -172,8 +174,9 @@ class ShanghaiLog(ShanghaiGuest):
         data = group[0].data if len(group) == 1 else b"".join([batch.data for batch in group])
         self._file.write_at(tail.size, data, sync=True)
         # Durable, so now visible.  Had the sync failed, readers would have seen nothing.
+        bounds = tail.bounds
         for batch in group:
-            tail.bounds.extend(array("q", map(tail.size.__add__, batch.ends)))
+            bounds.frombytes((np.frombuffer(batch.ends, np.int64) + bounds[-1]).tobytes())
             batch.last_lsn = tail.stop_lsn - 1
 
     def _rotate_by_hand(self) -> str:

@@ -51,7 +51,10 @@ class State:
 
 def survey(disk: Disk) -> State:
     """Look, and change nothing."""
-    mark = read_mark(disk)  # first: what is read later can only have more than it says
+    return _survey(disk, read_mark(disk))  # first: what is read later can only have more
+
+
+def _survey(disk: Disk, mark: Mark | None) -> State:
     found = find_segments(disk)
     damage = cross_check(found, seal_in_doubt=found[-2].number if len(found) > 1 else None)
     if not found:
@@ -129,8 +132,9 @@ def _judge_seal(disk: Disk, state: State, before: Found, next_lsn: int) -> None:
 
 def recover(disk: Disk, new_header: Callable[[int], fmt.Header], first_lsn: int) -> State:
     """Make the directory whole again after a crash, and durable.  For the owner, under its lock."""
-    _look_behind_the_cache(disk)
-    state = survey(disk)
+    mark = read_mark(disk)
+    _look_behind_the_cache(disk, mark)
+    state = _survey(disk, mark)
     if state.damage:
         return state
     if not state.found:
@@ -151,12 +155,11 @@ def recover(disk: Disk, new_header: Callable[[int], fmt.Header], first_lsn: int)
     return state
 
 
-def _look_behind_the_cache(disk: Disk) -> None:
+def _look_behind_the_cache(disk: Disk, mark: Mark | None) -> None:
     """Sync what a killed owner left unsynced; and if a sync of its failed, see what the disk has.
 
     What lies before the mark was durable in an earlier life, and need not be read again.
     """
-    mark = read_mark(disk)
     for name in [*segment_sizes(disk)][-2:]:
         file = disk.open(name, writable=True)
         try:
