@@ -90,6 +90,9 @@ def encode_entries(payloads: Sequence[Bytes]) -> tuple[bytes | bytearray, "array
     """One buffer for a whole batch, and where in it each entry ends."""
     if len(payloads) >= _FEW:
         return _encode_many(payloads)
+    if len(payloads) == 1:  # the path of the lone writer, whose sync leaves every cache cold
+        _refuse_sizes([size := len(payload := payloads[0])])
+        return _ENTRY_HEADER.pack(size, crc32(payload)) + payload, array("q", (8 + size,))
     lengths = list(map(len, payloads))
     _refuse_sizes(lengths)
     headers = map(_ENTRY_HEADER.pack, lengths, map(crc32, payloads))

@@ -176,7 +176,10 @@ class ShanghaiLog(ShanghaiGuest):
         # Durable, so now visible.  Had the sync failed, readers would have seen nothing.
         bounds = tail.bounds
         for batch in group:
-            bounds.frombytes((np.frombuffer(batch.ends, np.int64) + bounds[-1]).tobytes())
+            if len(batch.ends) == 1:
+                bounds.append(bounds[-1] + batch.ends[0])
+            else:
+                bounds.frombytes((np.frombuffer(batch.ends, np.int64) + bounds[-1]).tobytes())
             batch.last_lsn = tail.stop_lsn - 1
 
     def _rotate_by_hand(self) -> str:
