@@ -157,7 +157,9 @@ def _alive_workers(running: Cluster) -> int:
     connection = http.client.HTTPConnection(MASTER_HOST, running.ui_port, timeout=10)
     try:
         connection.request("GET", "/json/")
-        return int(json.load(connection.getresponse())["aliveworkers"])
+        answer = connection.getresponse()
+        # Its server answers before its pages are there.
+        return int(json.load(answer)["aliveworkers"]) if answer.status == http.HTTPStatus.OK else 0
     except ConnectionRefusedError:  # not up yet
         return 0
     finally:
