@@ -78,8 +78,11 @@ class Disk(Protocol):
         """Durably remove."""
         ...
 
-    def lock(self) -> "Lock":
-        """Become the owner, sweep up what a dead owner left half made, or raise LockedError."""
+    def lock(self, name: str | None = None) -> "Lock":
+        """Become the owner, sweep up what a dead owner left half made, or raise LockedError.
+
+        With `name`, hold that file, which must exist, and no more: the lock of another program.
+        """
         ...
 
 
@@ -127,6 +130,18 @@ class Posix:
         except BlockingIOError:
             return False
         return True
+
+    def lock_holder(self, fd: int) -> str:
+        """The process that has the file locked, as far as the kernel tells; else nothing."""
+        device, inode = (status := os.fstat(fd)).st_dev, status.st_ino
+        place = f"{os.major(device):02x}:{os.minor(device):02x}:{inode}"
+        try:
+            with open("/proc/locks", encoding="ascii") as locks:
+                held = [line.split() for line in locks]
+        except OSError:  # not on this system; the lock is as good
+            return ""
+        pids = [words[-4] for words in held if words[-3] == place and "->" not in words]
+        return pids[0] if pids and pids[0] != "0" else ""
 
     def exists(self, path: str) -> bool:
         return os.path.lexists(path)
@@ -280,18 +295,11 @@ class OsDisk:
         self._posix.unlink(path)
         self._posix.sync_directory(os.path.dirname(path))
 
-    def lock(self) -> "OsLock":
+    def lock(self, name: str | None = None) -> "OsLock":
+        if name is not None:
+            return self._lock(name, os.O_RDWR)
         self._make_directory(self._path)
-        path = self._at(_LOCK)
-        fd = self._open(path, os.O_CREAT | os.O_RDWR)
-        if not self._posix.try_lock(fd):
-            holder = self._posix.pread(fd, 20, 0).decode("ascii", "replace").strip()
-            self._posix.close(fd)
-            raise LockedError(
-                f"{self._path} is owned by process {holder or 'unknown'}; "
-                "stop it, or open the store read-only"
-            )
-        lock = OsLock(self._posix, fd)
+        lock = self._lock(_LOCK, os.O_CREAT | os.O_RDWR)
         try:
             lock.sign()
             for name in self._posix.sizes(self._path):
@@ -303,6 +311,19 @@ class OsDisk:
             lock.release()
             raise
         return lock
+
+    def _lock(self, name: str, flags: int) -> "OsLock":
+        fd = self._open(self._at(name), flags)
+        if self._posix.try_lock(fd):
+            return OsLock(self._posix, fd)
+        holder = self._posix.lock_holder(fd)
+        if name == _LOCK:
+            holder = self._posix.pread(fd, 20, 0).decode("ascii", "replace").strip()
+        self._posix.close(fd)
+        raise LockedError(
+            f"{self._path} is owned by process {holder or 'unknown'}; "
+            "stop it, or open the store read-only"
+        )
 
     def _at(self, name: str) -> str:
         if not name or name[0] == "/" or "\0" in name or ".." in name.split("/"):

@@ -185,6 +185,9 @@ class SimPosix(Posix):
         self._locks[fd] = self._fds[fd]
         return True
 
+    def lock_holder(self, fd: int) -> str:
+        return str(os.getpid())  # there is no other process in here
+
     def exists(self, path: str) -> bool:
         try:
             directory, name = self._parent(path)
