@@ -113,8 +113,7 @@ def test_a_flipped_bit_costs_at_most_what_follows(
     before = int(whole.counts[hit - 1]) if hit else 0
     kept = payloads_of(bytes(data), found)
     assert kept == flat(batches)[: len(kept)]
-    in_reserved = bit // 8 - 1 in range(int(whole.commits[hit]), int(whole.commits[hit]) + 3)
-    assert len(kept) == (len(flat(batches)) if in_reserved else before)
+    assert len(kept) == before
 
 
 @given(batch_lists.filter(bool), st.data())
@@ -150,16 +149,16 @@ def test_many_windows() -> None:
     assert payloads_of(data, fmt.scan(memoryview(data + bytes(4096)))) == flat(batches)
 
 
-def test_reserved_bytes_of_a_commit_are_not_looked_at() -> None:
+def test_reserved_bytes_in_use_are_a_flaw() -> None:
     data = bytearray(segment([[b"one"], [b"two"]])[0])
     data[len(data) - 7] = 9
-    assert payloads_of(bytes(data), fmt.scan(memoryview(data))) == [b"one", b"two"]
+    assert payloads_of(bytes(data), fmt.scan(memoryview(data))) == [b"one"]
 
 
 @pytest.mark.parametrize(
     ("tail", "why"),
     [
-        (b"\x04\0\0\0\0\0\0\0", "type 4"),
+        (b"\x04\0\0\0\0\0\0\0", "type 0x4"),
         (b"\0\0\0\0\1\0\0\0", "no type"),
         (b"\1\0\0\0\xff\xff\xff\xff", "cut by the end"),
         (b"\1\0\0\0\1\0\0\0x\0\0\0\0\0\0\0", "without its commit"),
@@ -200,20 +199,46 @@ def test_an_index_that_is_not_there_is_a_flaw(index_start: int) -> None:
     assert isinstance(fmt.scan_sealed(memoryview(data), index_start), Flaw)
 
 
-def test_a_batch_behind_a_flaw_is_seen() -> None:
-    data = bytearray(segment([[b"one" * 9], [b"two" * 9], [b"three" * 9]])[0])
+@pytest.mark.parametrize("byte", [0, 4, 7, 9, 40, 44])
+def test_a_batch_behind_a_flaw_is_seen(byte: int) -> None:
+    """Type, length, payload or commit of the second of three batches."""
+    data = bytearray(segment([[b"one" * 9], [b"two" * 9], [b"three" * 9]])[0] + bytes(64))
     second = int(fmt.scan(memoryview(data)).begins[1])
-    data[second] ^= 0xFF
+    data[second + byte] ^= 0x20
     found = fmt.scan(memoryview(data))
     assert found.stop == second
-    assert fmt.has_batch_behind(memoryview(data), found.stop)
-    data[-1] ^= 1
-    assert not fmt.has_batch_behind(memoryview(data), found.stop)
+    assert fmt.ends_with_batch(memoryview(data), found.stop)
+    data[-65] ^= 1
+    assert not fmt.ends_with_batch(memoryview(data), found.stop)
+
+
+def test_batches_in_a_torn_payload_are_not_taken_for_such() -> None:
+    fake = fmt.encode_batch([b"fake" * 2], offset=0, size_limit=2**31).data
+    data = bytearray(segment([[b"one"], [fake * 40, b"two"]])[0])
+    data[-20] ^= 1
+    found = fmt.scan(memoryview(data + bytes(64)))
+    assert len(found.starts) == 1
+    assert not fmt.ends_with_batch(memoryview(data + bytes(64)), found.stop)
 
 
 @pytest.mark.parametrize("data", [b"", HEADER[:31], b"\1" + HEADER[1:], HEADER[:4] + b"\1" * 28])
 def test_a_damaged_header_is_a_flaw(data: bytes) -> None:
     assert isinstance(fmt.decode_header(data), Flaw)
+
+
+@pytest.mark.parametrize("byte", [0, 4, 5, 9, 24])
+def test_a_damaged_frame_of_a_sealed_segment_costs_its_batch(byte: int) -> None:
+    batches = [[b"one"], [b"two", b"2"], [b"three"]]
+    data, index_start = segment(batches, sealed=True)
+    whole = fmt.scan_sealed(memoryview(data), index_start)
+    assert isinstance(whole, fmt.Scan)
+    rotten = bytearray(data)
+    rotten[int(whole.begins[1]) + byte] ^= 0x10
+    found = fmt.scan_sealed(memoryview(rotten), index_start, strict=False)
+    assert isinstance(found, fmt.Scan)
+    assert found.commits.tolist() == whole.commits.tolist()
+    assert found.counts.tolist() == whole.counts.tolist()
+    assert fmt.bad_batches(memoryview(rotten), found) == [1]
 
 
 def test_header_round_trips() -> None:

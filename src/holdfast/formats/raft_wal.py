@@ -26,6 +26,9 @@ from holdfast.formats.flaw import Flaw
 MAGIC = 0x58EB6B0D  # and, in the same eight bytes, no reserved flags and version 0
 HEADER_SIZE, FRAME_HEADER_SIZE, COMMIT_SIZE = 32, 8, 8
 ENTRY, INDEX, COMMIT = 1, 2, 3
+RAFT_CODEC = 1  # payloads are holdfast.formats.raft_entry's
+CUSTOM_CODEC_MIN = 65_536
+OPAQUE_CODEC = 0x686F6C64  # ours: payloads are bytes that mean whatever their writer means
 ENTRY_SIZE_MAX = 64 * 2**20
 SEGMENT_SIZE_MAX = 2**31 - 1  # of a segment's limit; the original creates no larger file
 OFFSET_MAX = 2**32 - 1  # what an index can name
@@ -40,9 +43,8 @@ _HEADER = struct.Struct("<QQQQ")
 _FRAME = struct.Struct("<II")  # type and reserved bytes together
 _WINDOW_SIZE = 1 << 20
 _DETOURS_MAX = 512  # in one look at a window; a payload may be full of likely headers
-_COMMITS_MAX = 1 << 16
-_NEIGHBOURS = 8
-_ONE = np.uint32(1)
+_COMMITS_MAX = 256  # held to the last one, which may take long for a payload full of them
+_ONE, _LOW_WORD = np.uint32(1), np.uint64(2**32 - 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,16 +149,14 @@ def _encode_index(offsets: list[int]) -> bytes:
     return _FRAME.pack(INDEX, length) + np.array(offsets, "<u4").tobytes() + bytes(-length % 8)
 
 
-def frame_length(data: Bytes, offset: int) -> int | Flaw:
-    """The length of the payload of the entry frame at `offset`, all of which is there."""
-    if offset < HEADER_SIZE or offset % 8 or offset + FRAME_HEADER_SIZE > len(data):
-        return Flaw(offset, "no frame can be here")
-    kind, length = _FRAME.unpack_from(data, offset)
-    if kind & 255 != ENTRY:
-        return Flaw(offset, f"a frame of type {kind & 255} where an entry should be")
-    if offset + FRAME_HEADER_SIZE + length > len(data):
-        return Flaw(offset, f"payload of {length} bytes cut by the end of the file")
-    return int(length)
+def frame_length(data: Bytes, offset: int) -> int:
+    """The length of the payload of the frame at `offset`, which is known to be there."""
+    return int(_FRAME.unpack_from(data, offset)[1])
+
+
+def frame_lengths(data: memoryview, places: Offsets) -> Offsets:
+    """The same for many."""
+    return _heads(data, places)[1].astype(np.int64)
 
 
 def scan(data: memoryview, base: int = 0, *, verify: bool = True) -> Scan:
@@ -176,7 +176,7 @@ def scan(data: memoryview, base: int = 0, *, verify: bool = True) -> Scan:
     if wrong is not None:
         keep = int(np.searchsorted(commits, wrong.offset))
         commits, flaw = commits[:keep], wrong
-    if verify and (bad := _bad(data, begins[: len(commits)], commits)):
+    if verify and (bad := bad_slices(data, begins[: len(commits)], commits)):
         commits, flaw = commits[: bad[0]], Flaw(0, BAD_CHECKSUM)
     stop = int(commits[-1]) + COMMIT_SIZE if len(commits) else 0
     if flaw is None and len(places) and places[-1] >= stop:
@@ -194,8 +194,11 @@ def scan(data: memoryview, base: int = 0, *, verify: bool = True) -> Scan:
     )
 
 
-def scan_sealed(data: memoryview, index_start: int) -> Scan | Flaw:
-    """Find all batches of a sealed segment by its index; checksums are not looked at."""
+def scan_sealed(data: memoryview, index_start: int, *, strict: bool = True) -> Scan | Flaw:
+    """Find all batches of a sealed segment by its index; checksums are not looked at.
+
+    Unless `strict`, a frame may be damaged: its batch will not hold its checksum, others will.
+    """
     at = index_start - FRAME_HEADER_SIZE
     if at < HEADER_SIZE or at % 8 or index_start > len(data):
         return Flaw(max(at, 0), "no index frame can be here")
@@ -204,19 +207,23 @@ def scan_sealed(data: memoryview, index_start: int) -> Scan | Flaw:
     if kind & 255 != INDEX or length % 4 or commit + COMMIT_SIZE > len(data):
         return Flaw(at, "no index frame where the meta store says")
     starts = np.frombuffer(data, "<u4", length // 4, index_start).astype(np.int64)
-    if not len(starts) or starts[0] != HEADER_SIZE or starts[-1] >= at:
+    nexts = np.append(starts[1:], at)
+    if not len(starts) or starts[0] != HEADER_SIZE or (nexts - starts < 8).any():
         return Flaw(index_start, "the index does not fit the segment")
     kinds, values = _heads(data, starts)
     lengths = values.astype(np.int64)
-    ends = starts + FRAME_HEADER_SIZE + ((lengths + 7) & -8)
-    gaps = np.append(starts[1:], at) - ends
-    broken = np.flatnonzero((kinds != ENTRY) | ((gaps != 0) & (gaps != COMMIT_SIZE)))
-    if len(broken):
-        return Flaw(int(starts[broken[0]]), "the index and the frames contradict each other")
+    gaps = nexts - starts - FRAME_HEADER_SIZE - ((lengths + 7) & -8)
+    is_broken = (kinds != ENTRY) | ((gaps != 0) & (gaps != COMMIT_SIZE))
+    if is_broken.any():
+        broken = np.flatnonzero(is_broken)
+        if strict:
+            return Flaw(int(starts[broken[0]]), "the index and the frames contradict each other")
+        ends_batch = _heads(data, nexts[broken] - COMMIT_SIZE)[0] == COMMIT
+        gaps[broken] = np.where(ends_batch, COMMIT_SIZE, 0)
     inner = np.flatnonzero(gaps == COMMIT_SIZE)
-    commits = np.append(ends[inner], commit)
+    commits = np.append(nexts[inner] - COMMIT_SIZE, commit)
     counts = np.append(inner + 1, len(starts))
-    if (_heads(data, commits)[0] != COMMIT).any():
+    if strict and (_heads(data, commits)[0] != COMMIT).any():
         return Flaw(commit, "a batch without its commit")
     begins = np.append(0, commits[:-1] + COMMIT_SIZE)
     stop = commit + COMMIT_SIZE
@@ -225,7 +232,14 @@ def scan_sealed(data: memoryview, index_start: int) -> Scan | Flaw:
 
 def bad_batches(data: memoryview, found: Scan) -> list[int]:
     """Which batches of a whole segment do not hold their checksums."""
-    return _bad(data, found.begins, found.commits)
+    return bad_slices(data, found.begins, found.commits)
+
+
+def bad_slices(data: memoryview, begins: Offsets, commits: Offsets) -> list[int]:
+    """Which of the batches between these places of `data` do not hold their checksums."""
+    if not len(commits):
+        return []
+    return mismatches(data, begins, commits, _heads(data, commits)[1].astype(np.uint32), CRC32C)
 
 
 def batch_holds(data: memoryview, begin: int, commit: int) -> bool:
@@ -234,25 +248,27 @@ def batch_holds(data: memoryview, begin: int, commit: int) -> bool:
     return bool(kind & 255 == COMMIT and CRC32C.of(data[begin:commit]) == crc)
 
 
-def has_batch_behind(data: memoryview, offset: int) -> bool:
-    """Is there a sound batch somewhere behind a flaw?  Then the flaw is no torn last write.
+def ends_with_batch(data: memoryview, begin: int) -> bool:
+    """Do the bytes from `begin` on, where an unsound batch is, end with a sound one?
 
-    Looks for commit frames and holds each to the few before it.
+    Then what is at `begin` is no torn last write: it was synced before the last was written.  The
+    last batch begins behind a commit frame, or behind the place where the frames break off.
     """
-    offset = (offset + 7) // 8 * 8
-    words = np.frombuffer(data[offset : len(data) // 8 * 8], "<u4")[::2]
-    commits = (offset + 8 * np.flatnonzero(words == COMMIT)[:_COMMITS_MAX]).tolist()
-    for i, commit in enumerate(commits):
-        for before in commits[max(0, i - _NEIGHBOURS) : i]:
-            if before + COMMIT_SIZE < commit and batch_holds(data, before + COMMIT_SIZE, commit):
-                return True
+    words = np.frombuffer(data[begin : len(data) // 8 * 8], "<u8")
+    used = np.flatnonzero(words)
+    if not len(used) or words[used[-1]] & np.uint64(255) != COMMIT:
+        return False
+    last = begin + 8 * int(used[-1])
+    commits = np.flatnonzero(words[: used[-1]] & _LOW_WORD == COMMIT)[-_COMMITS_MAX:]
+    places, kinds, values, _ = _walk(data[begin:last], HEADER_SIZE if begin == 0 else 0)
+    broken = 0
+    if len(places):
+        broken = _after(int(places[-1]), int(kinds[-1]), int(values[-1])) // 8
+    for place in (broken, *reversed(commits.tolist())):
+        after = begin + 8 * place + COMMIT_SIZE
+        if begin < after < last and batch_holds(data, after, last):
+            return True
     return False
-
-
-def _bad(data: memoryview, begins: Offsets, commits: Offsets) -> list[int]:
-    if not len(commits):
-        return []
-    return mismatches(data, begins, commits, _heads(data, commits)[1].astype(np.uint32), CRC32C)
 
 
 def _heads(data: memoryview, places: Offsets) -> tuple[Kinds, Values]:
@@ -294,13 +310,11 @@ def _walk(data: memoryview, at: int) -> tuple[Offsets, Kinds, Values, Flaw | Non
     while at // 8 < len(words):
         window = words[at // 8 : (at + _WINDOW_SIZE) // 8]
         places, reached = _chain(window, at)
-        if not len(places):  # no clean frame: the end, a flaw, or reserved bytes in use
+        if not len(places):
             kind, value = map(int, words[at // 8])
-            if not ENTRY <= kind & 255 <= COMMIT:
-                why = f"a frame of type {kind & 255}" if kind & 255 else "a frame of no type"
-                flaw = Flaw(at, why) if kind or value else None
-                break
-            places, reached = np.array([at]), _after(at, kind & 255, value)
+            if kind or value:
+                flaw = Flaw(at, f"a frame of type {kind:#x}" if kind else "a frame of no type")
+            break
         if reached > len(data):
             flaw = Flaw(int(places[-1]), "a frame cut by the end of the file")
             pieces.append(places[:-1])
@@ -349,3 +363,6 @@ def _plain_walk(window: Values) -> tuple[Offsets, int]:
 
 def _after(at: int, kind: int, value: int) -> int:
     return at + FRAME_HEADER_SIZE + (0 if kind == COMMIT else (value + 7) // 8 * 8)
+
+
+NOTHING = scan(memoryview(b""))
