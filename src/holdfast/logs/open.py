@@ -8,6 +8,10 @@ from holdfast.disk import Disk, OsDisk, Path
 from holdfast.errors import HoldfastError
 from holdfast.logs import staging
 from holdfast.logs.log import Guest, Log
+from holdfast.logs.raft_wal import RaftWal, RaftWalGuest
+from holdfast.logs.raft_wal import guest as raft_wal_guest
+from holdfast.logs.raft_wal import repair as raft_wal_repair
+from holdfast.logs.raft_wal.directory import is_raft_wal
 from holdfast.logs.shanghai import ShanghaiGuest, ShanghaiLog
 from holdfast.logs.shanghai.directory import read_mark, segment_sizes
 from holdfast.logs.shanghai.guest import scan_segment
@@ -44,6 +48,15 @@ FORMATS = {
         scan_segment,
         plan_repair,
         apply_repair,
+    ),
+    "raft-wal": Format(
+        "raft-wal",
+        is_raft_wal,
+        RaftWal,
+        RaftWalGuest,
+        raft_wal_guest.scan_segment,
+        raft_wal_repair.plan_repair,
+        raft_wal_repair.apply_repair,
     ),
 }
 

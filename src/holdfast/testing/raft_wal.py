@@ -27,11 +27,11 @@ class RaftWalSubject:
             "truncate head": truncate_head,
             "truncate tail": truncate_tail,
             "truncate all": truncate_all,
-            "vote": vote,
         }
 
 
 def rotate(life: Life) -> None:
+    vote(life)
     _wal(life).rotate()
 
 

@@ -9,8 +9,11 @@ META_PAGES_SIZE = 2 * 4096
 class TestRaftWal(RaftWalSubject, LogContract):
     """The whole contract, as every log passes it."""
 
+    lives_count = 1000
+    images_per_point = 6
+
     def bits_to_flip(self, name: str, content: bytes) -> Iterable[int]:
-        """bbolt has checksums on its meta pages and on nothing else."""
+        """A sample.  bbolt has checksums on its meta pages and on nothing else."""
         if name == "wal-meta.db":
             return range(0, 8 * META_PAGES_SIZE, 97)
-        return range(8 * len(content))
+        return range(0, 8 * len(content), 3)

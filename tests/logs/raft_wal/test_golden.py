@@ -1,4 +1,4 @@
-"""Directories of the real library: read alike, written alike, damaged ones judged at least as well."""
+"""Directories of the real library: read alike, written alike, judged as well or better."""
 
 import hashlib
 import json

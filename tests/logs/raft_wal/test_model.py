@@ -64,7 +64,9 @@ class Trial:
         if random.random() < 0.1 or not self.model.entries:
             first = random.randint(1, 2 * last + 20)
         entries = [
-            RaftEntry(index, random.randint(1, 2**40), 0, random.randbytes(random.choice((0, 9, 150))))
+            RaftEntry(
+                index, random.randint(1, 2**40), 0, random.randbytes(random.choice((0, 9, 150)))
+            )
             for index in range(first, first + random.randint(1, 5))
         ]
         if self.model.store(entries):

@@ -83,7 +83,7 @@ def _judge_tail(result: Survey, tail: SegmentMeta, data: memoryview) -> None:
     name, found = name_of(tail), fmt.scan(data, verify=False)
     bad = fmt.bad_batches(data, found)
     flaw, is_torn = found.flaw, not bad or bad[0] == len(found.commits) - 1
-    if bad and not _can_count_on(data, tail, found, bad):
+    if bad and not can_count_on(data, tail, found, bad):
         flaw = Flaw(int(found.begins[bad[0]]), fmt.BAD_CHECKSUM)
         found, bad = cut(found, bad[0]), []
     elif flaw is None and np.frombuffer(data[found.stop :], np.uint8).any():
@@ -107,7 +107,7 @@ def _judge_tail(result: Survey, tail: SegmentMeta, data: memoryview) -> None:
         result.torn = Damage(name, found.stop, 0, 0, flaw.why, torn=True)
 
 
-def _can_count_on(data: memoryview, tail: SegmentMeta, found: fmt.Scan, bad: list[int]) -> bool:
+def can_count_on(data: memoryview, tail: SegmentMeta, found: fmt.Scan, bad: list[int]) -> bool:
     """Are the entries behind each unsound batch what their number in the row says?
 
     In an unsound batch a length may be wrong and an entry skipped.  Raft entries know their index.

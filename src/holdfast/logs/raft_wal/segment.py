@@ -75,17 +75,17 @@ class Sealed:
         finally:
             file.close()
         try:
-            found, flaw = self._judge(data)
+            found, flaw = self.judge(data)
         except CorruptError as error:
             return self._damage(error.offset, self.first_index, self.stop_index - 1, error.why)
-        base = self.meta.base_index
-        for k in fmt.bad_batches(data, found):
+        base, bad = self.meta.base_index, fmt.bad_batches(data, found)
+        for k in bad:
             first = max(self.first_index, base + (int(found.counts[k - 1]) if k else 0))
             last = min(self.stop_index, base + int(found.counts[k])) - 1
             if first <= last:
                 return self._damage(int(found.begins[k]), first, last, fmt.BAD_CHECKSUM)
-        if flaw is None:
-            return None
+        if flaw is None or (bad and self.stop_index <= base + len(found.starts)):
+            return None  # what is damaged was truncated away
         return self._beyond(found, flaw) or self._damage(flaw.offset, 0, 0, flaw.why)
 
     def unload(self) -> None:
@@ -102,11 +102,11 @@ class Sealed:
                 data = file.map()  # the map outlives the file
             finally:
                 file.close()
-            found, _ = self._judge(data)
+            found, _ = self.judge(data)
             self._open = data, found, found.counts.tolist(), bytearray(len(found.counts))
         return self._open
 
-    def _judge(self, data: memoryview) -> tuple[fmt.Scan, Flaw | None]:
+    def judge(self, data: memoryview) -> tuple[fmt.Scan, Flaw | None]:
         """Where batches are.  By the index; by walking if the index is what is damaged."""
         header = fmt.decode_header(data)
         if header != header_of(self.meta):
