@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
+from tests.logs.raft_wal.test_recovery import no_phantom_comes_out_of_a_torn_batch
 
 from holdfast.disk import Buffer, OsFile
 from holdfast.errors import HoldfastError
@@ -19,7 +20,6 @@ from holdfast.logs.raft_wal.owner import Owner
 from holdfast.testing import Explorer, LogContract
 from holdfast.testing.raft_wal import RaftWalSubject
 from holdfast.testing.sim_disk import SimPosix
-from tests.logs.raft_wal.test_recovery import no_phantom_comes_out_of_a_torn_batch
 
 Patch = Callable[[pytest.MonkeyPatch], None]
 MUTANTS: dict[str, Patch] = {}
