@@ -17,8 +17,8 @@ from benchmarks.harness import Measure, race
 from holdfast.disk import OsDisk
 from holdfast.logs.shanghai import ShanghaiLog
 from holdfast.spark import session, warm
-from holdfast.spark.jobs.convert import convert
-from holdfast.spark.jobs.scrub import scrub
+from holdfast.spark.jobs.conversion import convert
+from holdfast.spark.jobs.scrubbing import scrub
 
 SIZES = {100: 3_000_000, 1024: 500_000}
 

@@ -120,6 +120,39 @@ def test_preallocation_reserves_blocks_that_read_as_zeros(tmp_path: Path) -> Non
     assert disk.list() == {"x": 1}
 
 
+def test_a_forgetting_sync_shows_what_the_disk_holds(tmp_path: Path) -> None:
+    disk: OsDisk
+    for disk in (OsDisk(tmp_path), SimDisk()):
+        disk.create("x", b"old")
+        file = disk.open("x", writable=True)
+        file.write_at(0, b"new")
+        file.sync(forget_from=0)
+        assert file.read_at(0, 9) == b"new"
+    assert isinstance(disk, SimDisk)
+    disk.posix.fault = Fault("sync eio", disk.posix.calls + 1)
+    with pytest.raises(OSError, match="Input/output"):
+        file.write_at(0, b"no!", sync=True)
+    again = disk.open("x", writable=True)
+    assert again.read_at(0, 9) == b"no!"  # from the cache
+    again.sync(forget_from=0)
+    assert again.read_at(0, 9) == b"new"
+
+
+def test_another_programs_lock_leaves_its_file_alone(tmp_path: Path) -> None:
+    disk = OsDisk(tmp_path)
+    with pytest.raises(FileNotFoundError):
+        disk.lock("theirs")
+    disk.create("theirs", b"bytes")
+    (tmp_path / "half.tmp").write_bytes(b"")
+    lock = disk.lock("theirs")
+    with pytest.raises(LockedError, match=rf"owned by process ({os.getpid()}|unknown);"):
+        disk.lock("theirs")
+    lock.release()
+    disk.lock("theirs").release()
+    assert {path.name for path in tmp_path.iterdir()} == {"theirs", "half.tmp"}
+    assert (tmp_path / "theirs").read_bytes() == b"bytes"
+
+
 def test_rename_and_remove(tmp_path: Path) -> None:
     disk = OsDisk(tmp_path)
     disk.create("a", b"1")

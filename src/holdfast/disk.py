@@ -50,8 +50,12 @@ class File(Protocol):
         """Cut the file, or reserve space for it: growth is real blocks that read as zeros."""
         ...
 
-    def sync(self) -> None:
-        """Make all that was written durable, the file's size included."""
+    def sync(self, *, forget_from: int | None = None) -> None:
+        """Make all that was written durable, the file's size included.
+
+        Later reads behind byte `forget_from` come from the disk: after a sync that failed, in an
+        earlier life perhaps, the cache goes on showing, as clean, what the disk does not hold.
+        """
         ...
 
     def close(self) -> None: ...
@@ -123,6 +127,10 @@ class Posix:
 
     def fdatasync(self, fd: int) -> None:
         os.fdatasync(fd)
+
+    def drop_cache(self, fd: int, offset: int) -> None:
+        page = offset // mmap.PAGESIZE * mmap.PAGESIZE  # of a page in part nothing is dropped
+        os.posix_fadvise(fd, page, 0, os.POSIX_FADV_DONTNEED)
 
     def try_lock(self, fd: int) -> bool:
         try:
@@ -214,10 +222,12 @@ class OsFile:
         except OSError as error:
             raise self._poisoned_by(error) from error
 
-    def sync(self) -> None:
+    def sync(self, *, forget_from: int | None = None) -> None:
         self._refuse_if_poisoned()
         try:
             self._posix.fdatasync(self._fd)
+            if forget_from is not None:
+                self._posix.drop_cache(self._fd, forget_from)  # only clean pages, and now all are
         except OSError as error:
             raise self._poisoned_by(error) from error
 

@@ -8,16 +8,16 @@ apart, and is called torn only if it is the same both times.
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Protocol, runtime_checkable
+from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
 from holdfast.disk import OsDisk
 from holdfast.errors import CorruptError, UnsupportedError
 from holdfast.logs.log import Damage, Guest, Inspectable, SegmentInfo
-from holdfast.logs.open import format_of
+from holdfast.logs.open import FORMATS, format_of
 from holdfast.logs.replicas import Replicas
 
 Verdict = Literal["clean", "torn tail", "corrupt"]
@@ -100,6 +100,19 @@ class VerifyReport:
     segments: tuple[SegmentVerdict, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class VerifyPlan:
+    """A log about to be verified: each segment can be read by another process."""
+
+    path: str
+    format: str
+    segments: tuple[SegmentInfo, ...]
+    known: tuple[Damage, ...]  # before any segment is read
+
+
+Finding: TypeAlias = Damage | Literal["removed"] | None
+
+
 def worst(verdicts: Iterable[Verdict]) -> Verdict:
     """The gravest of them; clean if there are none."""
     return max(verdicts, key=_GRAVITY.index, default="clean")
@@ -122,7 +135,7 @@ def inspect_log(path: str, *, pause: Pause = time.sleep) -> LogReport:
         segments = tuple(guest.segments())
         replicas, unreadable = list_replicas(disk, guest.last_index)
         damage = (*guest.damage, *unreadable)
-        torn = _torn_tail(guest, segments, pause)
+        torn = _torn_tail(VerifyPlan(path, format_of(disk).name, segments, damage), pause)
         return LogReport(
             path=path,
             format=format_of(disk).name,
@@ -148,28 +161,55 @@ def verify_log(
     pause: Pause = time.sleep,
 ) -> VerifyReport:
     """Verify every checksum of every segment; `on_progress` is told bytes done, bytes in all."""
+    work = plan_verify(path)
+    findings: dict[str, Finding] = {}
+    done, total = 0, sum(segment.size for segment in work.segments)
+    for segment in work.segments:
+        on_progress(done, total)
+        findings[segment.name] = verify_segment(work, segment, pause=pause)
+        done += segment.size
+    on_progress(done, total)
+    return judge_log(work, findings)
+
+
+def plan_verify(path: str) -> VerifyPlan:
+    """What there is to verify of a log, and what is known of it already."""
     disk = OsDisk(path)
     with closing(open_guest(path)) as guest:
-        segments = guest.segments()
-        known = [*guest.damage, *list_replicas(disk, guest.last_index)[1]]
-        done, total = 0, sum(segment.size for segment in segments)
-        verdicts: list[SegmentVerdict] = []
-        for segment in segments:
-            on_progress(done, total)
-            found = _check(guest, segment, pause if segment is segments[-1] else None)
-            done += segment.size
-            if found != "removed":
-                about = [damage for damage in known if damage.file == segment.name]
-                about += [found] if found and found not in about else []
-                verdicts.append(_segment_verdict(segment, about))
-        on_progress(done, total)
-    names, sizes = {segment.name for segment in segments}, disk.list()
-    for stray in (damage for damage in known if damage.file not in names):
+        segments = tuple(guest.segments())
+        known = (*guest.damage, *list_replicas(disk, guest.last_index)[1])
+    return VerifyPlan(path, format_of(disk).name, segments, known)
+
+
+def verify_segment(work: VerifyPlan, segment: SegmentInfo, *, pause: Pause = time.sleep) -> Finding:
+    """Read one segment from end to end: in this process or in any other, in any order."""
+    disk, check = OsDisk(work.path), FORMATS[work.format].check_segment
+    try:
+        damage: Damage | None = check(disk, segment)
+        if damage and segment == work.segments[-1]:
+            pause(_SECOND_LOOK_SECONDS)
+            damage = damage if check(disk, segment) == damage else None
+    except FileNotFoundError:
+        return "removed"  # by compaction, since it was planned
+    return damage
+
+
+def judge_log(work: VerifyPlan, findings: Mapping[str, Finding]) -> VerifyReport:
+    """The verdict on a log whose every segment was read."""
+    verdicts: list[SegmentVerdict] = []
+    for segment in work.segments:
+        found = findings[segment.name]
+        if found != "removed":
+            about = [damage for damage in work.known if damage.file == segment.name]
+            about += [found] if found and found not in about else []
+            verdicts.append(_segment_verdict(segment, about))
+    names, sizes = {segment.name for segment in work.segments}, OsDisk(work.path).list()
+    for stray in (damage for damage in work.known if damage.file not in names):
         first, last, size = stray.first_index, stray.last_index, sizes.get(stray.file, 0)
         verdicts.append(SegmentVerdict(stray.file, "corrupt", first, last, size, (stray,)))
     verdict = worst(segment.verdict for segment in verdicts)
-    count = sum(map(_count, segments))
-    return VerifyReport(path, format_of(disk).name, verdict, count, total, tuple(verdicts))
+    count, total = sum(map(_count, work.segments)), sum(s.size for s in work.segments)
+    return VerifyReport(work.path, work.format, verdict, count, total, tuple(verdicts))
 
 
 def list_replicas(
@@ -215,23 +255,8 @@ def _has_open(pid: int, lock: Path) -> bool:
     return False
 
 
-def _check(
-    guest: InspectableGuest, segment: SegmentInfo, pause: Pause | None
-) -> Damage | Literal["removed"] | None:
-    try:
-        damage = guest.check(segment.name)
-        if damage and pause:
-            pause(_SECOND_LOOK_SECONDS)
-            damage = damage if guest.check(segment.name) == damage else None
-    except FileNotFoundError:
-        return "removed"  # by compaction, while we were reading what comes before it
-    return damage
-
-
-def _torn_tail(
-    guest: InspectableGuest, segments: tuple[SegmentInfo, ...], pause: Pause
-) -> Damage | None:
-    found = _check(guest, segments[-1], pause) if segments else None
+def _torn_tail(work: VerifyPlan, pause: Pause) -> Damage | None:
+    found = verify_segment(work, work.segments[-1], pause=pause) if work.segments else None
     return found if isinstance(found, Damage) and found.torn else None
 
 

@@ -74,12 +74,19 @@ class GroupCommit(Generic[Item]):
 
     def submit(self, item: Item) -> None:
         """Return when `item` is committed, or raise what its commit raised."""
-        ticket = _Ticket(item)
         with self._mutex:
-            self._waiting.append(ticket)
             follows, self._led = self._led, True
-        if follows:
-            ticket.called.acquire()  # until a leader has served us, or calls us to lead
+            if follows:
+                ticket = _Ticket(item)
+                self._waiting.append(ticket)
+        if not follows:  # nobody waits and nobody writes: no ticket is needed
+            with self._committing:
+                try:
+                    self._commit((item,))
+                finally:
+                    self._call_next()
+            return
+        ticket.called.acquire()  # until a leader has served us, or calls us to lead
         if not ticket.done:
             self._serve(ticket)
         if ticket.error is not None:
@@ -110,6 +117,9 @@ class GroupCommit(Generic[Item]):
             ticket.error, ticket.done = error, True
             if ticket is not leader:
                 ticket.called.release()
+        self._call_next()
+
+    def _call_next(self) -> None:
         with self._mutex:
             self._led = bool(self._waiting)
             if self._waiting:

@@ -6,10 +6,20 @@ from uuid import UUID
 
 import pytest
 
-from holdfast.formats import shanghai
+from holdfast.formats import bolt, shanghai
 
 PAGES = Path(__file__).parents[2] / "docs" / "formats"
+STORE = bolt.encode(
+    {
+        b"stable": bolt.Bucket({b"CurrentTerm": (7).to_bytes(8, "little")}),
+        b"wal-meta": bolt.Bucket({b"m": b'{"NextSegmentID":0,"Segments":[]}'}),
+    }
+)
+NEXT = bolt.commit(bolt.Image(1, 4096, {}, 32768, 4, frozenset([2, 3]), frozenset()), {})
 EXAMPLES = {
+    "bolt-meta": STORE[4096 : 4096 + 80],
+    "bolt-leaf": STORE[8192 : 8192 + 211],
+    "bolt-free-list": NEXT.pages[1][1][:32],
     "shanghai-example": shanghai.encode_header(
         shanghai.Header(UUID("f47ac572-e34d-4ab3-9c8e-3f2a1b6fc84e"), 0x18B2E5FA000, 1)
     )

@@ -1,13 +1,8 @@
-"""One Spark session for all tests here, started with a class cache that outlives the run."""
+"""Everything here may start a JVM."""
 
-import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
-
-from holdfast.spark import session, warm
 
 HERE = Path(__file__).parent
 
@@ -19,32 +14,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def cache(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Path]:
-    """Our own cache directory, kept by pytest: the user's is left alone, and a rerun is fast.
-
-    Temporary files go where pytest sweeps, because a process that a test kills cannot.
-    """
-    keeper = request.config.cache
-    assert keeper is not None
-    scratch = str(tmp_path_factory.mktemp("scratch"))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("HOLDFAST_CACHE", str(keeper.mkdir("holdfast")))
-        patch.setenv("SPARK_LOCAL_DIRS", scratch)
-        patch.setenv("TMPDIR", scratch)
-        yield Path(os.environ["HOLDFAST_CACHE"])
-
-
-@pytest.fixture(scope="session")
-def class_cache(cache: Path) -> Path:
-    """Made once: every JVM that a test starts gains from it."""
-    return warm()
-
-
-@pytest.fixture(scope="session")
-def spark(class_cache: Path) -> Iterator[SparkSession]:
-    # Two cores wherever it runs, so that what a test sees does not depend on the machine.
-    spark = session("local[2,4]", app_name="holdfast tests")
-    yield spark
-    spark.stop()
+def own_cache(cache: Path) -> Path:
+    """No test here touches the user's cache."""
+    return cache

@@ -54,7 +54,7 @@ def test_what_makes_no_sense_is_refused_with_advice(options: dict[str, str], adv
         ("read", {"path": "/a", "failOnDataLoss": "true"}, "remove the option failOnDataLoss"),
         ("readStream", {"path": "/a", "endingIndex": "7"}, "readStream takes path, startingIndex"),
         ("readStream", {"paths": '["/a", "/b"]'}, "remove the option paths"),
-        ("write", {"path": "/a", "startingIndex": "7"}, "write takes path, format, orderBy"),
+        ("write", {"path": "/a", "startingIndex": "7"}, "write takes path, format, segment"),
         ("writeStream", {"path": "/a", "txnAppId": "a", "txnVersion": "1"}, "txnAppId"),
         ("read", {}, r"name the log's directory: .load\("),
         ("writeStream", {}, r"name the log's directory: .start\("),

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from holdfast.cli import log, torture
+from holdfast.cli import demo, log, spark, torture
 from holdfast.cli.errors import EXPECTED, PIPE_CLOSED, report
 
 _SILENT = logging.NullHandler()  # what the library would log, commands say in their own words
@@ -71,7 +71,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(log.app, name="log")
+app.add_typer(spark.app, name="spark")
 app.command()(torture.torture)
+app.command()(demo.demo)
 
 
 def _print_version(wanted: bool) -> None:

@@ -80,7 +80,7 @@ def verify(
         with progress(f"verifying {path}") as on_progress:
             reports.append(verify_log(path, on_progress))
         if not as_json:
-            answer(_verdict(reports[-1]))
+            answer(verdict_table(reports[-1]))
     if as_json:
         documents = [asdict(report) for report in reports]
         answer_json(documents if len(documents) > 1 else documents[0])
@@ -139,7 +139,8 @@ def _owner(owner: "Owner | None") -> str:
     return f"process {owner.pid} (alive)" if owner.alive else f"none (it was process {owner.pid})"
 
 
-def _verdict(report: "VerifyReport") -> str:
+def verdict_table(report: "VerifyReport") -> str:
+    """One log: what each segment is like, what is wrong, and the verdict on all of it."""
     rows = [
         (
             s.name,

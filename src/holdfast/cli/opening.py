@@ -4,7 +4,7 @@ import errno
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -67,15 +67,17 @@ def owner_of(
     segment_age: int | None = None,
     as_json: bool = False,
 ) -> "Iterator[Log]":
-    """Own a log; what recovery had to mend is told on stderr."""
-    disk, format = find_log(path)
-    with closing(format.open(disk, **writer_options(segment_size, segment_age))) as log:
+    """Own a log, with what was staged for it committed; recovery's mending is told on stderr."""
+    from holdfast.logs.open import open_log
+
+    find_log(path)
+    with closing(open_log(path, **writer_options(segment_size, segment_age))) as log:
         for mended in getattr(log, "mended", ()):
             remark(f"recovered {path}: {mended}", as_json=as_json)
         yield log
 
 
-def writer_options(segment_size: int | None, segment_age_ms: int | None) -> dict[str, int]:
+def writer_options(segment_size: int | None, segment_age_ms: int | None) -> dict[str, Any]:
     """Only what was asked for, so that a format's own defaults hold."""
-    asked = {"segment_size_max": segment_size, "segment_age_max_ms": segment_age_ms}
+    asked: dict[str, Any] = {"segment_size_max": segment_size, "segment_age_max_ms": segment_age_ms}
     return {name: value for name, value in asked.items() if value is not None}

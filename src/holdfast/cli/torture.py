@@ -38,10 +38,12 @@ def torture(
     """
     from holdfast.testing.torture import Torture
 
-    logging.getLogger("holdfast").setLevel(logging.CRITICAL)  # it would tell of each recovery
     where = directory or Path.cwd()
     where.mkdir(parents=True, exist_ok=True)
     work = Path(tempfile.mkdtemp(prefix="holdfast-torture-", dir=where))
+    logger = logging.getLogger("holdfast")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)  # it would tell of each of the recoveries
     try:
         with progress("tortured", unit="images") as show:
             rounds = Torture(log, work, seed)
@@ -49,6 +51,8 @@ def torture(
     except BaseException:
         shutil.rmtree(work)
         raise
+    finally:
+        logger.setLevel(level)
     if as_json:
         answer_json(asdict(report) | {"held": report.held})
     else:
@@ -81,7 +85,7 @@ def describe(report: "TortureReport") -> str:
         "",
         ledger,
         "",
-        f"crash images explored  {report.images:,}",
+        f"crash images explored  {report.images:,} distinct, of {report.images_drawn:,}",
         f"real kills             {report.kills:,}",
         f"faults fired           {faults}",
     ]

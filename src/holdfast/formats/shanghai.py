@@ -9,9 +9,10 @@ and zeros are unwritten space.
 """
 
 import struct
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import accumulate, chain
 from uuid import UUID
 
 import numpy as np
@@ -36,6 +37,7 @@ Bounds = npt.NDArray[np.int64]
 _HEADER = struct.Struct(">6sH16sQQQ16x")
 _ENTRY_HEADER = struct.Struct(">II")
 _CRC = struct.Struct(">I")
+_FEW = 200  # entries; below this a loop of C calls beats setting numpy up
 _SMALL = 32 * 1024  # below this a plain loop beats setting numpy up
 _LANE_SIZE = 128 * 1024
 _WINDOW_SIZE = 4096
@@ -85,28 +87,36 @@ def encode_last_lsn(last_lsn: int) -> bytes:
     return last_lsn.to_bytes(8, "big")
 
 
-def encode_entries(payloads: Sequence[Bytes]) -> tuple[bytes | bytearray, list[int]]:
-    """One buffer for a whole batch, and the size that each entry takes in it."""
+def encode_entries(payloads: Sequence[Bytes]) -> tuple[bytes | bytearray, "array[int]"]:
+    """One buffer for a whole batch, and where in it each entry ends."""
+    if len(payloads) >= _FEW:
+        return _encode_many(payloads)
     lengths = list(map(len, payloads))
-    if not lengths or min(lengths) == 0:
-        raise ValueError("a Shanghai entry cannot be empty, nor can a batch of them")
-    if max(lengths) > PAYLOAD_SIZE_MAX:
-        raise ValueError(f"a payload of {max(lengths)} bytes; the most is {PAYLOAD_SIZE_MAX}")
-    sizes = [length + ENTRY_HEADER_SIZE for length in lengths]
-    if len(payloads) < 64:
-        headers = map(_ENTRY_HEADER.pack, lengths, map(crc32, payloads))
-        return b"".join(chain.from_iterable(zip(headers, payloads, strict=True))), sizes
-    # Join with holes between, then fill all the holes at once.
-    hole = bytes(ENTRY_HEADER_SIZE)
-    data = bytearray(hole) + hole.join(payloads)
+    _refuse_sizes(lengths)
+    headers = map(_ENTRY_HEADER.pack, lengths, map(crc32, payloads))
+    data = b"".join(chain.from_iterable(zip(headers, payloads, strict=True)))
+    return data, array("q", accumulate(map(ENTRY_HEADER_SIZE.__add__, lengths)))
+
+
+def _encode_many(payloads: Sequence[Bytes]) -> tuple[bytearray, "array[int]"]:
+    """Join with holes between the payloads, then fill all the holes at once."""
+    data = bytearray(ENTRY_HEADER_SIZE).join((b"", *payloads))
+    lengths = np.fromiter(map(len, payloads), np.int64, len(payloads))
+    _refuse_sizes(lengths)
+    stops = np.cumsum(lengths + ENTRY_HEADER_SIZE)
     filling = np.empty((len(payloads), 2), ">u4")
     filling[:, 0] = lengths
     filling[:, 1] = np.fromiter(map(crc32, payloads), np.uint32, len(payloads))
-    starts = np.zeros(len(payloads), np.int64)
-    np.cumsum(sizes[:-1], out=starts[1:])
     holes = np.ndarray(len(data) - ENTRY_HEADER_SIZE + 1, "V8", data, strides=(1,))
-    holes[starts] = filling.view("V8").ravel()
-    return data, sizes
+    holes[stops - lengths - ENTRY_HEADER_SIZE] = filling.view("V8").ravel()
+    return data, array("q", stops.tobytes())
+
+
+def _refuse_sizes(lengths: "list[int] | npt.NDArray[np.int64]") -> None:
+    if not len(lengths) or 0 in lengths:
+        raise ValueError("a Shanghai entry cannot be empty, nor can a batch of them")
+    if (largest := max(lengths) if isinstance(lengths, list) else lengths.max()) > PAYLOAD_SIZE_MAX:
+        raise ValueError(f"a payload of {largest} bytes; the most is {PAYLOAD_SIZE_MAX}")
 
 
 def decode_entry(data: Bytes, offset: int = 0) -> bytes | Flaw:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 Payloads: TypeAlias = "Sequence[bytes] | pa.Array | pa.ChunkedArray"
 Bytes: TypeAlias = bytes | bytearray | memoryview
 
+_BUFFERS: set[type] = {bytes, bytearray, memoryview}
 BATCH_ENTRIES_MAX = 65_536
 BATCH_SIZE_MAX = 16 * 2**20
 
@@ -133,9 +134,8 @@ def as_payloads(payloads: Payloads) -> Sequence[Bytes]:
     if isinstance(payloads, bytes | bytearray | memoryview | str):
         raise TypeError("append takes a batch: put a single payload into a list")
     if isinstance(payloads, list | tuple):
-        for payload in payloads:
-            if not isinstance(payload, bytes | bytearray | memoryview):
-                raise TypeError(f"a payload is bytes, not {type(payload).__name__}")
+        if strange := set(map(type, payloads)) - _BUFFERS:
+            raise TypeError(f"a payload is bytes, not {strange.pop().__name__}")
         return payloads
     import pyarrow as pa
 

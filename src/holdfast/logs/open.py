@@ -7,15 +7,16 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 from holdfast.disk import Disk, OsDisk, Path
 from holdfast.errors import HoldfastError
 from holdfast.logs import staging
-from holdfast.logs.log import Guest, Log
+from holdfast.logs.log import Damage, Guest, Log, SegmentInfo
 from holdfast.logs.raft_wal import RaftWal, RaftWalGuest
 from holdfast.logs.raft_wal import guest as raft_wal_guest
 from holdfast.logs.raft_wal import repair as raft_wal_repair
 from holdfast.logs.raft_wal.directory import is_raft_wal
 from holdfast.logs.shanghai import ShanghaiGuest, ShanghaiLog
 from holdfast.logs.shanghai.directory import read_mark, segment_sizes
-from holdfast.logs.shanghai.guest import scan_segment
+from holdfast.logs.shanghai.guest import check_segment, scan_segment
 from holdfast.logs.shanghai.repair import apply_repair, plan_repair
+from holdfast.logs.shanghai.rewrite import Copied, adopt_segments, copy_segments
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -30,8 +31,12 @@ class Format:
     open: Callable[..., Log]
     open_read_only: Callable[[Disk], Guest]
     scan_segment: Callable[..., "Iterator[pa.RecordBatch]"]  # see holdfast.logs.shanghai.guest
+    check_segment: Callable[[Disk, SegmentInfo], Damage | None]  # each in a process of its own
     plan_repair: Callable[..., Any]
     apply_repair: Callable[..., None]
+    # See holdfast.logs.shanghai.rewrite; None where segments cannot be copied as they are.
+    copy_segments: Callable[..., list[Copied]] | None = None
+    adopt_segments: Callable[..., None] | None = None
 
 
 def _is_shanghai(disk: Disk) -> bool:
@@ -46,8 +51,11 @@ FORMATS = {
         ShanghaiLog,
         ShanghaiGuest,
         scan_segment,
+        check_segment,
         plan_repair,
         apply_repair,
+        copy_segments,
+        adopt_segments,
     ),
     "raft-wal": Format(
         "raft-wal",
@@ -55,6 +63,7 @@ FORMATS = {
         RaftWal,
         RaftWalGuest,
         raft_wal_guest.scan_segment,
+        raft_wal_guest.check_segment,
         raft_wal_repair.plan_repair,
         raft_wal_repair.apply_repair,
     ),

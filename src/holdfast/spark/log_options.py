@@ -32,6 +32,7 @@ _USES: dict[str, tuple[Use, ...]] = {
     "maxEntriesPerTrigger": ("readStream",),
     "failOnDataLoss": ("readStream",),
     "format": ("write", "writeStream"),
+    "segmentSizeMax": ("write", "writeStream"),
     "orderBy": ("write", "writeStream"),
     "txnAppId": ("write",),
     "txnVersion": ("write",),
@@ -54,6 +55,7 @@ class LogOptions:
     entries_max: int | None = None
     fail_on_data_loss: bool = True
     format: str = "shanghai"
+    segment_size_max: int | None = None
     order_by: str | None = None
     transaction: Transaction | None = None
 
@@ -91,6 +93,7 @@ def parse_options(options: Mapping[str, str]) -> LogOptions:
         entries_max=_index(values, "maxEntriesPerTrigger"),
         fail_on_data_loss=_flag(values, "failOnDataLoss"),
         format=_format(values),
+        segment_size_max=_index(values, "segmentSizeMax"),
         order_by=values.get("orderBy"),
         transaction=_transaction(values),
     )

@@ -13,6 +13,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -51,6 +52,8 @@ class _Sink:
         self._path = options.paths[0]
         self._format = options.format
         self._format_matters = "format" in options.given
+        size = options.segment_size_max
+        self._log_options: dict[str, Any] = {} if size is None else {"segment_size_max": size}
         self._payload, self._order = choose_columns(schema, options.order_by)
         self._made_ms, self._id = runtime.now_ms(), runtime.new_id()
 
@@ -91,10 +94,11 @@ class _Sink:
         try:
             found = format_of(self._disk).name
         except HoldfastError:  # no log yet
-            return create_log(self._path, self._format)
+            return create_log(self._path, self._format, **self._log_options)
         if self._format_matters and found != self._format:
             raise ValueError(f"remove the option format: {self._path} holds a {found} log")
-        return open_log(self._path)
+        log: Log = open_log(self._path, **self._log_options)
+        return log
 
 
 class LogWriter(_Sink, DataSourceArrowWriter):

@@ -33,6 +33,7 @@ class LogSource(DataSource):
 
     Options of write and writeStream
       format                of a log that is not there yet (default shanghai)
+      segmentSizeMax        bytes at which the log begins a new segment (default 64 MiB)
       orderBy               the column that gives the order of the entries; it is not stored
       txnAppId, txnVersion  a batch job that is to be appended once: a version that is not higher
                             than the last one of its application appends nothing

@@ -7,6 +7,7 @@ for.  It shows what a simulation cannot: the real kernel, file system, locks and
 import signal
 import subprocess
 import sys
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -25,6 +26,7 @@ class Promises:
     in_flight: int = 0  # the last index that may be there besides
 
     def hear(self, line: str) -> None:
+        """A line of the writer's; words and numbers that are not about promises are let pass."""
         word, *numbers = line.split() or [""]
         if word == "ack":
             self.acknowledged = self.in_flight = int(numbers[0])
@@ -50,22 +52,30 @@ class KillRounds:
         )
         self._writer = subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True)
 
-    def hear(self, until_lines: int) -> None:
-        """Wait until the writer has said so much."""
+    def hear(self, until_lines: int) -> bool:
+        """Wait until the writer has said so much; False if it died before."""
         for _ in range(until_lines):
-            self.promises.hear(self._voice().readline())
+            line = self._voice().readline()
+            if not line:
+                return False
+            self.promises.hear(line)
+        return True
 
-    def kill(self) -> None:
-        """SIGKILL, then hear all that the writer had said before it died."""
+    def kill(self, after_seconds: float = 0) -> None:
+        """SIGKILL, now or later; hear all that the writer says until it is dead."""
         voice, writer = self._voice(), self._writer
         assert writer is not None
-        writer.send_signal(signal.SIGKILL)
-        for line in voice:
-            self.promises.hear(line)
+        killer = threading.Timer(after_seconds, writer.send_signal, [signal.SIGKILL])
+        killer.start()
+        try:
+            for line in voice:
+                self.promises.hear(line)
+        finally:  # on Ctrl-C the writer is left to stop()
+            killer.cancel()
         voice.close()
+        self._writer = None
         if writer.wait() != -signal.SIGKILL:
             raise BrokenPromiseError("hidden", f"the writer ended by itself: {writer.returncode}")
-        self._writer = None
         self.kills += 1
 
     def check(self) -> None:

@@ -132,6 +132,11 @@ class SimPosix(Posix):
     def fdatasync(self, fd: int) -> None:
         self._sync(self._fds[fd])
 
+    def drop_cache(self, fd: int, offset: int) -> None:
+        inode = self._fds[fd]
+        if not inode.pending:
+            inode.live[offset:] = inode.durable[offset:]
+
     def mkdir(self, path: str) -> None:
         directory, name = self._parent(path)
         self._call("create")
@@ -327,7 +332,7 @@ class SimPosix(Posix):
 
     def _parent(self, path: str) -> tuple[_Directory, str]:
         directory, _, name = path.rpartition("/")
-        return self._directory(directory), name
+        return self._found.get(directory) or self._directory(directory), name
 
 
 class SimDisk(OsDisk):

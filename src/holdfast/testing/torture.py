@@ -25,6 +25,7 @@ class TortureReport:
     seed: int
     seconds: float
     images: int = 0  # distinct simulated disks from which the log was recovered
+    images_drawn: int = 0  # ... of so many; what was seen before is not judged again
     simulated_acknowledged: int = 0
     kills: int = 0
     acknowledged: int = 0  # by writers that were then killed
@@ -106,7 +107,7 @@ class Torture:
     def _count(self, started: float) -> TortureReport:
         report, explorer = self._report, self._explorer
         report.seconds = time.monotonic() - started
-        report.images = explorer.images
+        report.images, report.images_drawn = explorer.images, explorer.drawn
         report.simulated_acknowledged = explorer.acknowledged
         report.faults = dict(sorted(explorer.fired.items()))
         return report

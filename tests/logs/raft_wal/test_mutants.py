@@ -85,12 +85,12 @@ def entries_show_before_the_sync(patch: pytest.MonkeyPatch) -> None:
 @mutant
 def a_torn_batch_is_left_in_place(patch: pytest.MonkeyPatch) -> None:
     """As the original does: what is shorter leaves the rest of it behind."""
-    patch.setattr(recovery, "_neutralise", lambda *_: None)
+    patch.setattr(recovery, "_unsound", lambda *_: b"")
 
 
 @mutant
 def recovery_does_not_sync_what_it_shows(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(owner, "settle", lambda *_: None)
+    patch.setattr(owner, "look_behind_the_cache", lambda *_: None)
 
 
 @mutant
@@ -149,7 +149,7 @@ def a_head_truncated_in_the_tail_is_not_recorded(patch: pytest.MonkeyPatch) -> N
 
 @mutant
 def the_meta_page_is_not_synced_after_its_pages(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(OsFile, "sync", lambda self: None)
+    patch.setattr(OsFile, "sync", lambda self, **_: None)
 
 
 @mutant

@@ -5,7 +5,6 @@ Each mutant breaks one rule of the disk or of the Shanghai log; the contract mus
 
 from array import array
 from collections.abc import Callable, Sequence
-from itertools import accumulate
 from typing import Any
 
 import pytest
@@ -65,7 +64,7 @@ def append_does_not_sync(patch: pytest.MonkeyPatch) -> None:
 
 @mutant
 def files_are_never_synced(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(OsFile, "sync", lambda self: None)
+    patch.setattr(OsFile, "sync", lambda self, forget_from=None: None)
 
 
 @mutant
@@ -89,7 +88,7 @@ def entries_show_before_the_sync(patch: pytest.MonkeyPatch) -> None:
     def write(self: ShanghaiLog, group: Sequence[Any]) -> None:
         for batch in group:
             tail, start = self._tail, self._tail.size
-            tail.bounds.extend(array("q", accumulate(batch.sizes, initial=start))[1:])
+            tail.bounds.extend(array("q", map(start.__add__, batch.ends)))
             batch.last_lsn = tail.stop_lsn - 1
             self._file.write_at(start, batch.data, sync=True)
 
@@ -98,29 +97,26 @@ def entries_show_before_the_sync(patch: pytest.MonkeyPatch) -> None:
 
 @mutant
 def recovery_does_not_sync_what_it_shows(patch: pytest.MonkeyPatch) -> None:
-    def settle(disk: Any, state: Any) -> None:
-        if state.torn is not None:
-            file = disk.open(state.found[-1].name, writable=True)
-            recovery._cut_tail(disk, state, file, state.found[-1], state.bounds[-1])
-            file.sync()
+    patch.setattr(recovery, "_look_behind_the_cache", lambda disk, mark: None)
 
-    patch.setattr(recovery, "_settle_tail", settle)
+
+@mutant
+def recovery_trusts_the_cache(patch: pytest.MonkeyPatch) -> None:
+    honest = OsFile.sync
+    patch.setattr(OsFile, "sync", lambda self, forget_from=None: honest(self))
 
 
 @mutant
 def a_torn_tail_is_not_cut(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(recovery, "_cut_tail", lambda *_: None)
+    patch.setattr(recovery, "_cut_tail", lambda disk, state: None)
 
 
 @mutant
 def a_cut_is_not_synced(patch: pytest.MonkeyPatch) -> None:
-    def settle(disk: Any, state: Any) -> None:
-        file = disk.open(state.found[-1].name, writable=True)
-        file.sync()
-        if state.torn is not None:
-            recovery._cut_tail(disk, state, file, state.found[-1], state.bounds[-1])
+    def cut(disk: Any, state: Any) -> None:
+        disk.open(state.found[-1].name, writable=True).resize(state.bounds[-1])
 
-    patch.setattr(recovery, "_settle_tail", settle)
+    patch.setattr(recovery, "_cut_tail", cut)
 
 
 @mutant

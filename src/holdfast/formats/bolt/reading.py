@@ -32,6 +32,7 @@ from holdfast.formats.bolt.pages import (
 from holdfast.formats.flaw import Flaw
 
 _DEPTH_MAX = 128
+_Element = tuple[int, bytes, memoryview]  # flags, key, value
 
 
 def decode(data: Bytes) -> Image | Flaw:
@@ -127,7 +128,7 @@ class _Walk:
             raise _BrokenError(self._meta.offset, f"pages nested deeper than {_DEPTH_MAX}")
         flags, count, offset, page = self._page(id, BRANCH | LEAF)
         if flags == LEAF:
-            self._collect_leaf(count, offset, page, items, depth, low, high)
+            self._add(_leaf(count, offset, page), offset, items, depth, low, high)
             return
         children = _branch(count, offset, page)
         bounds: list[bytes | None] = [key for key, _ in children]
@@ -136,17 +137,15 @@ class _Walk:
             assert first is not None, "only the last bound may be open"
             self._collect(child, items, depth + 1, first, after)
 
-    def _collect_leaf(
+    def _add(
         self,
-        count: int,
+        elements: Sequence[_Element],
         offset: int,
-        page: memoryview,
         items: "dict[bytes, bytes | Bucket]",
         depth: int,
         low: bytes = b"",
         high: bytes | None = None,
     ) -> None:
-        elements = _leaf(count, offset, page)
         _check_order([key for _, key, _ in elements], offset, low, high)
         for flags, key, value in elements:
             items[key] = self._bucket(value, offset, depth) if flags == IS_BUCKET else bytes(value)
@@ -165,9 +164,10 @@ class _Walk:
         id, flags, count, overflow = PAGE.unpack_from(page)
         if (id, flags, overflow) != (0, LEAF, 0):
             raise _BrokenError(offset, f"an inline bucket that is page {id} of kind {flags:#x}")
-        if any(flags for flags, _, _ in _leaf(count, offset, page)):
+        elements = _leaf(count, offset, page)
+        if any(flags for flags, _, _ in elements):
             raise _BrokenError(offset, "a bucket in an inline bucket")
-        self._collect_leaf(count, offset, page, items, depth)
+        self._add(elements, offset, items, depth)
         return Bucket(items, sequence)
 
     def _check_free_list(self, id: int) -> None:
@@ -185,8 +185,7 @@ class _Walk:
             raise _BrokenError(offset, "a free list that names a page in use")
 
 
-def _leaf(count: int, offset: int, page: memoryview) -> list[tuple[int, bytes, memoryview]]:
-    """Flags, key and value of each element."""
+def _leaf(count: int, offset: int, page: memoryview) -> list[_Element]:
     left, found = _room_for_bodies(count, offset, page), []
     elements = LEAF_ELEMENT.iter_unpack(page[HEADER_SIZE : len(page) - left])
     for at, (flags, pos, key_size, value_size) in enumerate(elements):

@@ -164,14 +164,22 @@ class RaftWalGuest:
         return MetaStore(self._disk, read_only=True)
 
     def _survey(self) -> None:
-        result = self._look_twice()
-        if len(result.found.commits) and result.tail:
-            file = self._disk.open(name_of(result.tail))
+        for look in range(_LOOKS_MAX):
             try:
-                file.sync()  # what a guest shows must not vanish in a power cut
-            finally:
-                file.close()
-        self._show(result)
+                result = self._look_twice()
+                if len(result.found.commits) and result.tail:
+                    self._sync(name_of(result.tail))
+                return self._show(result)
+            except FileNotFoundError:  # rotated and truncated since that look
+                if look == _LOOKS_MAX - 1:
+                    raise
+
+    def _sync(self, name: str) -> None:
+        file = self._disk.open(name)
+        try:
+            file.sync()  # what a guest shows must not vanish in a power cut
+        finally:
+            file.close()
 
     def _look_twice(self) -> Survey:
         """The meta store and the files are not read at one instant: beside a live owner they may
@@ -303,3 +311,12 @@ def scan_segment(
             on_damage(Damage(segment.name, found.stop, end, stop - 1, why))
     finally:
         file.close()
+
+
+def check_segment(disk: Disk, segment: SegmentInfo) -> Damage | None:
+    """Read one segment from end to end and verify every checksum: a task of many."""
+    guest = RaftWalGuest(disk)  # where its index is, and what its end means, the meta store tells
+    try:
+        return guest.check(segment.name)
+    finally:
+        guest.close()

@@ -151,25 +151,28 @@ class MetaStore:
             _refuse_if_segments(self._disk)
             self._disk.create(META_STORE, _new_file({}, {}))
         lock.hold_store()
-        size = self._disk.list()[META_STORE]
         self._file = self._disk.open(META_STORE, writable=True)
-        self._file.sync()  # a killed owner may have left in the cache what is shown from now on
+        # What is shown from now on must be on the disk.  A killed owner may have left it in the
+        # cache; one whose sync failed may have left there what will never reach the disk.
+        self._file.sync(forget_from=0)
+        size = self._disk.list()[META_STORE]
         self._image = _sound(bolt.decode(self._file.read_at(0, size)))
 
     def _look(self) -> Image | None:
-        sizes = self._disk.list()
-        if META_STORE not in sizes:
+        if META_STORE not in self._disk.list():
             _refuse_if_segments(self._disk)
             return None
         file = self._disk.open(META_STORE)
         try:
             for _ in range(_LOOKS_MAX):
-                newest = bolt.decode_newest(file.read_at(0, _HEAD_SIZE))
-                image = bolt.decode(file.read_at(0, self._disk.list()[META_STORE]))
+                size = self._disk.list().get(META_STORE, 0)
+                head_size = min(size, _HEAD_SIZE)
+                newest = bolt.decode_newest(file.read_at(0, head_size))
+                image = bolt.decode(file.read_at(0, size))
                 if image != self._image:
                     file.sync()  # what a guest shows must not vanish in a power cut
                 # Pages of a transaction are written over only after its successor's meta page is.
-                if newest == bolt.decode_newest(file.read_at(0, _HEAD_SIZE)):
+                if newest == bolt.decode_newest(file.read_at(0, head_size)):
                     return _sound(image)
         finally:
             file.close()

@@ -17,7 +17,12 @@ from holdfast.formats.raft_meta import SegmentMeta, State
 from holdfast.logs.raft_wal.directory import name_of
 from holdfast.logs.raft_wal.guest import RaftWalGuest
 from holdfast.logs.raft_wal.meta_store import MetaStore
-from holdfast.logs.raft_wal.recovery import remove_orphans, settle, survey
+from holdfast.logs.raft_wal.recovery import (
+    look_behind_the_cache,
+    remove_orphans,
+    settle,
+    survey,
+)
 from holdfast.logs.raft_wal.segment import Sealed, Tail
 from holdfast.logs.raft_wal.truncation import next_size, sealed_at
 
@@ -70,6 +75,7 @@ class Owner(RaftWalGuest):
 
     def _survey(self) -> None:
         state = self._meta.load()
+        look_behind_the_cache(self._disk, state)
         result = survey(self._disk, state)
         if result.damage:
             for damage in result.damage:

@@ -10,14 +10,15 @@ leaves at most
 3. a tail that the meta store names and that was not made yet: it is made;
 4. files of segments that the meta store has let go of: they are removed.
 
-Everything else is damage, and is reported, not mended.  What recovery exposes it has synced.
+Everything else is damage, and is reported, not mended.  What recovery exposes it has synced first,
+and read from the disk and not from a cache that a failed sync may have left lying.
 """
 
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from holdfast.disk import Disk, File
+from holdfast.disk import Disk
 from holdfast.formats import raft_wal as fmt
 from holdfast.formats.flaw import Flaw
 from holdfast.formats.raft_entry import decode_entry
@@ -86,7 +87,7 @@ def _judge_tail(result: Survey, tail: SegmentMeta, data: memoryview) -> None:
     if bad and not can_count_on(data, tail, found, bad):
         flaw = Flaw(int(found.begins[bad[0]]), fmt.BAD_CHECKSUM)
         found, bad = cut(found, bad[0]), []
-    elif flaw is None and np.frombuffer(data[found.stop :], np.uint8).any():
+    elif flaw is None and any_byte(data[found.stop :]):
         flaw = Flaw(found.stop, "bytes behind unwritten space")
     result.found = found
     for k in bad:
@@ -154,31 +155,58 @@ def _judge_promise(result: Survey) -> None:
         result.damage.append(damage)
 
 
+def look_behind_the_cache(disk: Disk, state: State | None) -> None:
+    """Sync what a killed owner left unsynced; and if a sync of its failed, see what the disk has.
+
+    Only of the tail: sealed segments were synced before the meta store called them so.
+    """
+    tail = state.segments[-1] if state and state.segments else None
+    if tail is None or tail.sealed or name_of(tail) not in segment_sizes(disk):
+        return
+    file = disk.open(name_of(tail), writable=True)
+    try:
+        file.sync(forget_from=0)
+    finally:
+        file.close()
+
+
 def settle(disk: Disk, result: Survey) -> None:
     """Make the tail end where its last sound batch does, and durable.  For the owner."""
     tail = result.tail
     if tail is None or name_of(tail) not in result.sizes:
         return
     name, size = name_of(tail), result.sizes[name_of(tail)]
+    rest = _unsound(disk, name, result.found.stop, size)
+    if not rest and size >= tail.size_limit:
+        return
     file = disk.open(name, writable=True)
     try:
-        _neutralise(disk, file, result, name, size)
+        if rest:
+            kept = keep_aside(disk, name, result.found.stop, rest)
+            why = result.torn.why if result.torn else "stale"
+            what = f"torn write of {len(rest)} bytes ({why})"
+            result.mended.append(f"{name}: {what} kept in {kept}")
+            file.write_at(result.found.stop, bytes(len(rest)))
         if size < tail.size_limit:
             file.resize(tail.size_limit)
-        file.sync()  # even when it looks right: a killed owner may have left it in the cache
+        file.sync()
     finally:
         file.close()
 
 
-def _neutralise(disk: Disk, file: File, result: Survey, name: str, size: int) -> None:
-    stop = result.found.stop
-    rest = file.read_at(stop, size - stop).rstrip(b"\0") if size > stop else b""
-    if not rest:
-        return
-    kept = keep_aside(disk, name, stop, rest)
-    why = result.torn.why if result.torn else "stale"
-    result.mended.append(f"{name}: torn write of {len(rest)} bytes ({why}) kept in {kept}")
-    file.write_at(stop, bytes(len(rest)))
+def _unsound(disk: Disk, name: str, stop: int, size: int) -> bytes:
+    """What is behind the last sound batch, without the zeros at its end."""
+    file = disk.open(name)
+    try:
+        data = file.map()[stop:size]
+        return bytes(data).rstrip(b"\0") if any_byte(data) else b""
+    finally:
+        file.close()
+
+
+def any_byte(data: memoryview) -> bool:
+    """Is there anything but zeros?"""
+    return bool(np.frombuffer(data, np.uint8).any()) if len(data) else False
 
 
 def remove_orphans(disk: Disk, result: Survey) -> None:

@@ -151,14 +151,22 @@ class ShanghaiGuest:
         return None
 
     def _survey(self) -> None:
-        state = self._look_twice()
-        if len(state.bounds) > 1:
-            file = self._disk.open(state.found[-1].name)
+        for look in range(_LOOKS_MAX):
             try:
-                file.sync()  # what a guest shows must not vanish in a power cut
-            finally:
-                file.close()
-        self._show(state)
+                state = self._look_twice()
+                if len(state.bounds) > 1:
+                    self._sync(state.found[-1].name)
+                return self._show(state)
+            except FileNotFoundError:  # rotated and compacted since that look
+                if look == _LOOKS_MAX - 1:
+                    raise
+
+    def _sync(self, name: str) -> None:
+        file = self._disk.open(name)
+        try:
+            file.sync()  # what a guest shows must not vanish in a power cut
+        finally:
+            file.close()
 
     def _look_twice(self) -> State:
         """Names, sizes and bytes are not read at one instant: beside a live owner they may seem to
@@ -284,3 +292,15 @@ def scan_segment(
             yield from active.scan(start, stop, on_damage, verify=verify)
             return
     yield from sealed.scan(start, stop, on_damage, verify=verify)
+
+
+def check_segment(disk: Disk, segment: SegmentInfo) -> Damage | None:
+    """Read one segment from end to end and verify every checksum: a task of many."""
+    if segment.state != "sealed":  # what its end means, the others and the mark tell
+        guest = ShanghaiGuest(disk)
+        try:
+            return guest.check(segment.name)
+        finally:
+            guest.close()
+    header = fmt.Header(UUID(segment.id), segment.created_ms, segment.first_index)
+    return Sealed(disk, segment.name, segment.size, header, segment.last_index + 1).check()

@@ -11,8 +11,9 @@ import logging
 from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from itertools import accumulate
 from uuid import UUID
+
+import numpy as np
 
 from holdfast import runtime
 from holdfast.disk import Disk
@@ -30,10 +31,10 @@ _LOG = logging.getLogger("holdfast")
 
 
 class _Batch:
-    __slots__ = ("data", "last_lsn", "sizes")
+    __slots__ = ("data", "ends", "last_lsn")
 
     def __init__(self, payloads: Payloads) -> None:
-        self.data, self.sizes = fmt.encode_entries(as_payloads(payloads))
+        self.data, self.ends = fmt.encode_entries(as_payloads(payloads))
         self.last_lsn = 0
 
 
@@ -173,8 +174,9 @@ class ShanghaiLog(ShanghaiGuest):
         data = group[0].data if len(group) == 1 else b"".join([batch.data for batch in group])
         self._file.write_at(tail.size, data, sync=True)
         # Durable, so now visible.  Had the sync failed, readers would have seen nothing.
+        bounds = tail.bounds
         for batch in group:
-            tail.bounds.extend(array("q", accumulate(batch.sizes, initial=tail.size))[1:])
+            bounds.frombytes((np.frombuffer(batch.ends, np.int64) + bounds[-1]).tobytes())
             batch.last_lsn = tail.stop_lsn - 1
 
     def _rotate_by_hand(self) -> str:

@@ -7,7 +7,8 @@ the last LSN in its header follows from the successor's first.  So a crash leave
    and the cut bytes are kept in a .cut file;
 2. a seal that is missing or torn on the last segment but one: it is written again.
 
-Everything else is damage, and is reported, not mended.  What recovery exposes it has synced.
+Everything else is damage, and is reported, not mended.  What recovery exposes it has synced first,
+and read from the disk and not from a cache that a failed sync may have left lying.
 """
 
 from array import array
@@ -15,7 +16,7 @@ from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from holdfast.disk import Disk, File
+from holdfast.disk import Disk
 from holdfast.formats import shanghai as fmt
 from holdfast.formats.flaw import Flaw
 from holdfast.logs.cuts import keep_aside
@@ -27,6 +28,7 @@ from holdfast.logs.shanghai.directory import (
     find_segments,
     read_mark,
     segment_name,
+    segment_sizes,
 )
 from holdfast.logs.shanghai.segment import read_entries
 
@@ -49,7 +51,10 @@ class State:
 
 def survey(disk: Disk) -> State:
     """Look, and change nothing."""
-    mark = read_mark(disk)  # first: what is read later can only have more than it says
+    return _survey(disk, read_mark(disk))  # first: what is read later can only have more
+
+
+def _survey(disk: Disk, mark: Mark | None) -> State:
     found = find_segments(disk)
     damage = cross_check(found, seal_in_doubt=found[-2].number if len(found) > 1 else None)
     if not found:
@@ -127,15 +132,18 @@ def _judge_seal(disk: Disk, state: State, before: Found, next_lsn: int) -> None:
 
 def recover(disk: Disk, new_header: Callable[[int], fmt.Header], first_lsn: int) -> State:
     """Make the directory whole again after a crash, and durable.  For the owner, under its lock."""
-    state = survey(disk)
+    mark = read_mark(disk)
+    _look_behind_the_cache(disk, mark)
+    state = _survey(disk, mark)
     if state.damage:
         return state
     if not state.found:
         disk.create(segment_name(1), fmt.encode_header(new_header(first_lsn)))
         return survey(disk)
-    if len(state.found) > 1:
+    if state.seal_is_due:
         _finish_seal(disk, state)
-    _settle_tail(disk, state)
+    if state.torn is not None:
+        _cut_tail(disk, state)
     last, header = state.found[-1], state.found[-1].header
     assert isinstance(header, fmt.Header)
     if header.last_lsn:  # sealed, and then the lights went out before a successor was made
@@ -147,37 +155,43 @@ def recover(disk: Disk, new_header: Callable[[int], fmt.Header], first_lsn: int)
     return state
 
 
+def _look_behind_the_cache(disk: Disk, mark: Mark | None) -> None:
+    """Sync what a killed owner left unsynced; and if a sync of its failed, see what the disk has.
+
+    What lies before the mark was durable in an earlier life, and need not be read again.
+    """
+    for name in [*segment_sizes(disk)][-2:]:
+        file = disk.open(name, writable=True)
+        try:
+            file.sync(forget_from=mark.size if mark is not None and mark.name == name else 0)
+        finally:
+            file.close()
+
+
 def _finish_seal(disk: Disk, state: State) -> None:
     before, last = state.found[-2:]
     assert isinstance(last.header, fmt.Header)
     last_lsn = last.header.first_lsn - 1
+    state.mended.append(f"{before.name}: sealed at LSN {last_lsn}")
     file = disk.open(before.name, writable=True)
     try:
-        if state.seal_is_due:
-            file.write_at(fmt.LAST_LSN_OFFSET, fmt.encode_last_lsn(last_lsn))
-            state.mended.append(f"{before.name}: sealed at LSN {last_lsn}")
-        file.sync()  # even when it looks right: a killed owner may have left it in the cache
+        file.write_at(fmt.LAST_LSN_OFFSET, fmt.encode_last_lsn(last_lsn), sync=True)
     finally:
         file.close()
 
 
-def _settle_tail(disk: Disk, state: State) -> None:
+def _cut_tail(disk: Disk, state: State) -> None:
     last, stop = state.found[-1], state.bounds[-1]
     file = disk.open(last.name, writable=True)
     try:
-        if state.torn is not None:
-            _cut_tail(disk, state, file, last, stop)
+        rest = file.read_at(stop, last.size - stop)
+        if rest.count(0) == len(rest):
+            state.mended.append(f"{last.name}: {len(rest)} bytes of unwritten space removed")
+        else:
+            kept = keep_aside(disk, last.name, stop, rest)
+            what = f"torn write of {len(rest)} bytes ({state.torn.why if state.torn else ''})"
+            state.mended.append(f"{last.name}: {what} kept in {kept}")
+        file.resize(stop)
         file.sync()
     finally:
         file.close()
-
-
-def _cut_tail(disk: Disk, state: State, file: File, last: Found, stop: int) -> None:
-    rest = file.read_at(stop, last.size - stop)
-    if rest.count(0) == len(rest):
-        state.mended.append(f"{last.name}: {len(rest)} bytes of unwritten space removed")
-    else:
-        kept = keep_aside(disk, last.name, stop, rest)
-        why = state.torn.why if state.torn else ""
-        state.mended.append(f"{last.name}: torn write of {len(rest)} bytes ({why}) kept in {kept}")
-    file.resize(stop)

@@ -1,0 +1,51 @@
+"""Spark as a scheduler: a list of tasks, each run once or more in some worker, until it succeeded.
+
+What a task returns is what its last attempt returned; only that crosses Spark.  A task may run
+twice, at the same time too, so it changes nothing but files whose names no other attempt has.
+
+What a task raises of ours, or as a ValueError, would be raised again by every attempt: it is raised
+here, as it is, instead of four times there.
+"""
+
+import pickle
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from holdfast.errors import HoldfastError
+
+Task = TypeVar("Task")
+Result = TypeVar("Result")
+
+
+def run_tasks(
+    spark: SparkSession, tasks: Sequence[Task], run: Callable[[Task], Result]
+) -> list[Result]:
+    """The results, in the order of the tasks.  `run` and its task must be picklable."""
+    if not tasks:
+        return []
+
+    def attempt(task: Task) -> Result | Exception:
+        try:
+            return run(task)
+        except (HoldfastError, ValueError) as error:
+            return error
+
+    def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                result = pickle.dumps(attempt(tasks[number]))
+                yield pa.record_batch(
+                    {"id": pa.array([number], pa.int64()), "result": pa.array([result])}
+                )
+
+    count = len(tasks)
+    numbers = spark.range(0, count, 1, count)  # one task in each partition
+    rows = numbers.mapInArrow(work, "id LONG, result BINARY").collect()
+    results = {row["id"]: pickle.loads(row["result"]) for row in rows}
+    for number in range(count):
+        if isinstance(results[number], Exception):
+            raise results[number]
+    return [results[number] for number in range(count)]

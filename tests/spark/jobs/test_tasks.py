@@ -1,0 +1,33 @@
+from pathlib import Path
+
+import pytest
+from pyspark.errors import PythonException
+from pyspark.sql import SparkSession
+
+from holdfast.errors import CorruptError
+from holdfast.spark.jobs.tasks import run_tasks
+
+
+def test_results_come_in_the_order_of_the_tasks(spark: SparkSession, tmp_path: Path) -> None:
+    assert run_tasks(spark, [3, 1, 2], lambda task: {"square": task**2}) == [
+        {"square": 9},
+        {"square": 1},
+        {"square": 4},
+    ]
+    assert run_tasks(spark, [], len) == []
+
+
+def test_what_a_task_raises_is_told(spark: SparkSession) -> None:
+    with pytest.raises(PythonException, match="ZeroDivisionError"):
+        run_tasks(spark, [0], lambda task: 1 / task)
+
+
+def test_what_no_retry_can_mend_is_raised_as_it_is(spark: SparkSession, tmp_path: Path) -> None:
+    def refuse(task: int) -> None:
+        with (tmp_path / "attempts").open("a") as file:
+            file.write("x")
+        raise CorruptError("segment", task, "rotten")
+
+    with pytest.raises(CorruptError, match="segment at byte 7: rotten"):
+        run_tasks(spark, [7], refuse)
+    assert (tmp_path / "attempts").read_text() == "x"
