@@ -24,7 +24,7 @@ def now_ms() -> int:
 def to_rfc3339(unix_ms: int) -> str:
     """A time as text, in UTC and as short as can be: 2026-11-15T18:37:33.28Z"""
     moment = _EPOCH + timedelta(milliseconds=unix_ms)
-    text = moment.strftime("%Y-%m-%dT%H:%M:%S")
+    text = moment.isoformat(timespec="milliseconds")[:19]
     fraction = f"{unix_ms % 1000:03}".rstrip("0")
     return f"{text}{'.' * bool(fraction)}{fraction}Z"
 

@@ -1,4 +1,4 @@
-"""A Raft log entry as raft-wal's codec 1 writes it.  The page: docs/formats/raft_entry.md
+"""A Raft log entry as raft-wal's codec 1 writes it.  The page: docs/formats/raft_wal.md
 
 entry := index:uvarint term:uvarint type:uvarint
          length:uvarint data[length] length:uvarint extensions[length] appended_at
