@@ -12,6 +12,8 @@ LINES_MAX, FUNCTION_LINES_MAX = 400, 50
 
 # Modules that are tried by a test of another name.
 TRIED_BY = {
+    "logs/raft_wal/columns.py": "tests/cli/test_log_raft.py",
+    "logs/raft_wal/tasks.py": "tests/logs/raft_wal/test_guest.py",
     "logs/raft_wal/directory.py": "tests/logs/raft_wal/test_recovery.py",
     "logs/raft_wal/emitter.py": "tests/logs/raft_wal/test_contract.py",
     "logs/raft_wal/owner.py": "tests/logs/raft_wal/test_recovery.py",

@@ -20,6 +20,7 @@ from holdfast.formats.flaw import Flaw
 COMMAND, NOOP, ADD_PEER, REMOVE_PEER, BARRIER, CONFIGURATION = range(6)
 TYPE_NAMES = ("command", "noop", "add-peer", "remove-peer", "barrier", "configuration")
 UNIX_EPOCH = 62_135_596_800  # seconds from the year 1 to 1970
+CHECKPOINT_MAGIC, CHECKPOINT_SIZE = 0xAFD1F9D60392A503, 24
 ZERO_TIME = bytes.fromhex("01000000000000000000000000ffff")
 U64_MAX = 2**64 - 1
 
@@ -27,6 +28,9 @@ Offsets = npt.NDArray[np.int64]
 Numbers = npt.NDArray[np.uint64]
 
 _TIME = struct.Struct(">BqIh")
+_CHECKPOINT = struct.Struct("<QQQ")
+_SUMMED = struct.Struct(">QQQ")
+_FNV_PRIME = 0x100000001B3
 _UTC = -1
 _VARINT_SIZE_MAX = 10
 
@@ -165,6 +169,28 @@ def decode_columns(data: memoryview, starts: Offsets, lengths: Offsets) -> Colum
         is_appended,
         read.bad,
     )
+
+
+def decode_checkpoint(extensions: bytes) -> tuple[int, int] | None:
+    """The first index and the checksum of a verifier's checkpoint; None if this is none."""
+    if len(extensions) != CHECKPOINT_SIZE:
+        return None
+    magic, start, checksum = _CHECKPOINT.unpack(extensions)
+    return (start, checksum) if magic == CHECKPOINT_MAGIC else None
+
+
+def encode_checkpoint(start: int, checksum: int) -> bytes:
+    return _CHECKPOINT.pack(CHECKPOINT_MAGIC, start, checksum)
+
+
+def add_to_checksum(checksum: int, entry: RaftEntry) -> int:
+    """The verifier's sum with one more entry: FNV-1a's step over its fields, begun with 0."""
+    if entry.index == 1 and entry.type == CONFIGURATION:
+        return 0  # each server writes its own when a cluster begins
+    numbers = _SUMMED.pack(entry.index, entry.term, entry.type)
+    for byte in b"".join((numbers, entry.data, entry.extensions)):
+        checksum = (checksum ^ byte) * _FNV_PRIME & U64_MAX
+    return checksum
 
 
 class _Reader:

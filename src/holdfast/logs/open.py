@@ -9,8 +9,8 @@ from holdfast.errors import HoldfastError
 from holdfast.logs import staging
 from holdfast.logs.log import Damage, Guest, Log, SegmentInfo
 from holdfast.logs.raft_wal import RaftWal, RaftWalGuest
-from holdfast.logs.raft_wal import guest as raft_wal_guest
 from holdfast.logs.raft_wal import repair as raft_wal_repair
+from holdfast.logs.raft_wal import tasks as raft_wal_tasks
 from holdfast.logs.raft_wal.directory import is_raft_wal
 from holdfast.logs.shanghai import ShanghaiGuest, ShanghaiLog
 from holdfast.logs.shanghai.directory import read_mark, segment_sizes
@@ -62,8 +62,8 @@ FORMATS = {
         is_raft_wal,
         RaftWal,
         RaftWalGuest,
-        raft_wal_guest.scan_segment,
-        raft_wal_guest.check_segment,
+        raft_wal_tasks.scan_segment,
+        raft_wal_tasks.check_segment,
         raft_wal_repair.plan_repair,
         raft_wal_repair.apply_repair,
     ),

@@ -4,7 +4,7 @@ from holdfast.errors import CorruptError
 from holdfast.formats.raft_entry import RaftEntry
 from holdfast.logs.log import Damage, Inspectable
 from holdfast.logs.raft_wal import RaftWal, RaftWalGuest
-from holdfast.logs.raft_wal.guest import check_segment, scan_segment
+from holdfast.logs.raft_wal.tasks import check_segment, scan_segment
 from holdfast.testing import SimDisk
 
 

@@ -13,7 +13,9 @@ from holdfast.formats.flaw import Flaw
 from holdfast.formats.raft_entry import RaftEntry, decode_entry
 from holdfast.formats.raft_meta import SegmentMeta
 from holdfast.logs.log import Damage, OnDamage, SegmentInfo, clip
-from holdfast.logs.raft_wal.directory import header_of, name_of, parse_name
+from holdfast.logs.raft_wal.checkpoints import check_checkpoints
+from holdfast.logs.raft_wal.columns import raft_columns
+from holdfast.logs.raft_wal.directory import header_of, name_of
 from holdfast.logs.raft_wal.meta_store import MetaStore
 from holdfast.logs.raft_wal.recovery import Survey, survey
 from holdfast.logs.raft_wal.segment import Sealed, Tail, read_batches
@@ -135,6 +137,31 @@ class RaftWalGuest:
         if all(name_of(meta) != name for meta in state.state.segments):
             raise FileNotFoundError(f"the log has no segment {name}")
         return next((damage for damage in state.all_damage() if damage.file == name), None)
+
+    def decode_columns(self, batch: "pa.RecordBatch") -> "pa.RecordBatch | None":
+        """The fields of the Raft entries of a scanned batch; None if they are something else."""
+        return raft_columns(batch) if self.codec == fmt.RAFT_CODEC else None
+
+    def facts(self) -> dict[str, str]:
+        """What only a raft-wal log has: its codec and its stable keys."""
+        codec = {fmt.RAFT_CODEC: "Raft entries", fmt.OPAQUE_CODEC: "opaque payloads"}
+        facts = {"codec": f"{self.codec} ({codec.get(self.codec, 'custom')})"}
+        for key, value in sorted(self.stable.items()):
+            number = f" ({int.from_bytes(value, 'little')})" if len(value) == 8 else ""
+            text = value.decode("ascii") if value.isascii() and not number else ""
+            is_text = text.isprintable() and bool(text)
+            name = f"stable {key.decode('utf-8', 'backslashreplace')}"
+            facts[name] = text if is_text else f"{value.hex() or 'empty'}{number}"
+        return facts
+
+    def check_whole(self) -> list[Damage]:
+        """What only the whole log can tell: the sums of the verifier's checkpoints."""
+        if self.codec != fmt.RAFT_CODEC:
+            return []
+        return [
+            Damage(self._segment_of(first).name, 0, first, last, why)
+            for first, last, why in check_checkpoints(self)
+        ]
 
     def close(self) -> None:
         for segment in self._segments:
@@ -277,46 +304,3 @@ class RaftWalGuest:
 
 def _state_of(segment: Sealed | Tail) -> str:
     return "sealed" if isinstance(segment, Sealed) else "active"
-
-
-def scan_segment(
-    disk: Disk,
-    segment: SegmentInfo,
-    start: int,
-    stop: int,
-    *,
-    on_damage: OnDamage | None = None,
-    verify: bool = True,
-) -> "Iterator[pa.RecordBatch]":
-    """Entries start..stop-1 of one segment, without a look at any other: a task of many.
-
-    `segment` is as RaftWalGuest.segments told it, in this process or another.
-    """
-    parsed = parse_name(segment.name)
-    if parsed is None:
-        raise ValueError(f"{segment.name} is not the name of a segment")
-    meta = SegmentMeta(parsed[1], parsed[0], segment.first_index, segment.last_index)
-    file = disk.open(segment.name)
-    try:
-        data = file.map()
-        found = fmt.scan(data, verify=False)
-        stop_index = meta.base_index + len(found.starts)
-        tail = Tail(file, meta, found if len(found.starts) else fmt.NOTHING)
-        end = max(start, min(stop, stop_index))
-        yield from tail.scan(start, end, on_damage, verify=verify)
-        if end < stop:
-            why = f"entries {end} to {stop - 1} were not found"
-            if on_damage is None:
-                raise CorruptError(segment.name, found.stop, why)
-            on_damage(Damage(segment.name, found.stop, end, stop - 1, why))
-    finally:
-        file.close()
-
-
-def check_segment(disk: Disk, segment: SegmentInfo) -> Damage | None:
-    """Read one segment from end to end and verify every checksum: a task of many."""
-    guest = RaftWalGuest(disk)  # where its index is, and what its end means, the meta store tells
-    try:
-        return guest.check(segment.name)
-    finally:
-        guest.close()
