@@ -12,9 +12,9 @@ too.  A segment whose last batch has an index is sealed and takes no more.
 """
 
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate, repeat
+from functools import lru_cache
 
 import google_crc32c
 import numpy as np
@@ -42,6 +42,7 @@ Values = npt.NDArray[np.uint32]
 _HEADER = struct.Struct("<QQQQ")
 _FRAME = struct.Struct("<II")  # type and reserved bytes together
 _WINDOW_SIZE = 1 << 20
+_LARGE = 4096
 _DETOURS_MAX = 512  # in one look at a window; a payload may be full of likely headers
 _COMMITS_MAX = 256  # held to the last one, which may take long for a payload full of them
 _ONE, _LOW_WORD = np.uint32(1), np.uint64(2**32 - 1)
@@ -59,7 +60,7 @@ class Batch:
     """One write: its bytes, where in the file its entries are, and its index if it seals."""
 
     data: bytes
-    offsets: list[int]
+    offsets: Offsets
     index_start: int  # of the first offset in the index frame; 0 if this batch does not seal
 
 
@@ -105,48 +106,57 @@ def encode_batch(
     header: bytes = b"",
     earlier: Sequence[int] = (),
     size_limit: int | None,
+    lengths: list[int] | None = None,
 ) -> Batch:
     """One batch, to be written at `offset`; `header` if it is the segment's first.
 
     It seals the segment, whose `earlier` entries are at these offsets, if entries and index
-    together would pass `size_limit`; with None it seals in any case.
+    together would pass `size_limit`; with None it seals in any case.  `lengths` are those of the
+    payloads, if they are known already.
     """
-    lengths = list(map(len, payloads))
-    if lengths and max(lengths) > ENTRY_SIZE_MAX:
+    lengths = list(map(len, payloads)) if lengths is None else lengths
+    frames, offsets = _encode_frames(payloads, lengths, offset + len(header))
+    if len(frames) > ENTRY_SIZE_MAX and max(lengths) > ENTRY_SIZE_MAX:
         raise ValueError(f"a payload of {max(lengths)} bytes; the most is {ENTRY_SIZE_MAX}")
-    frames, sizes = _encode_frames(payloads, lengths)
-    offsets = [*accumulate(sizes, initial=offset + len(header))]
-    stop, count = offsets.pop(), len(earlier) + len(lengths)
+    stop, count = offset + len(header) + len(frames), len(earlier) + len(lengths)
     seals = size_limit is None or stop + index_frame_size(count) > size_limit
-    index = _encode_index([*earlier, *offsets]) if seals else b""
+    index = _encode_index(earlier, offsets) if seals else b""
     if stop + len(index) + COMMIT_SIZE > OFFSET_MAX:
         raise ValueError(f"a segment of {stop} bytes; the most is {OFFSET_MAX}")
     covered = b"".join((header, frames, index)) if header or index else frames
-    crc = google_crc32c.value(covered)
-    data = covered + _FRAME.pack(COMMIT, crc)
+    data = covered + _FRAME.pack(COMMIT, google_crc32c.value(covered))
     return Batch(data, offsets, stop + FRAME_HEADER_SIZE if seals else 0)
 
 
-def _encode_frames(payloads: Sequence[Bytes], lengths: list[int]) -> tuple[bytes, Iterable[int]]:
-    """The frames, and what each takes: one join, or where lengths differ one formatting."""
-    different = set(lengths)
-    if len(different) == 1:
-        length = lengths[0]
+def _encode_frames(payloads: Sequence[Bytes], lengths: list[int], at: int) -> tuple[bytes, Offsets]:
+    """The frames, and where each is if the first is at `at`: one join where all are of one length,
+    one formatting where they differ."""
+    if not lengths:
+        return b"", np.zeros(0, np.int64)
+    length = lengths[0]
+    if lengths.count(length) == len(lengths):
         header, pad = _FRAME.pack(ENTRY, length), bytes(-length % 8)
-        frames = b"".join((header, (pad + header).join(payloads), pad))
-        return frames, repeat(len(header) + length + len(pad), len(lengths))
-    patterns = {
-        length: _FRAME.pack(ENTRY, length).replace(b"%", b"%%") + b"%b" + bytes(-length % 8)
-        for length in different
-    }
-    sizes = {length: (length + 15) & -8 for length in different}
-    frames = b"".join(map(patterns.__getitem__, lengths)) % tuple(payloads)
-    return frames, map(sizes.__getitem__, lengths)
+        parts = list(payloads)
+        parts[0] = header + parts[0]
+        parts[-1] = bytes(parts[-1]) + pad
+        size = (length + 15) & -8
+        places = np.arange(at, at + size * len(lengths), size, dtype=np.int64)
+        return (pad + header).join(parts), places
+    frames = b"".join(map(_pattern, lengths)) % tuple(payloads)
+    sizes = (np.array(lengths, np.int64) + 15) & -8
+    return frames, np.cumsum(sizes) - sizes + at
 
 
-def _encode_index(offsets: list[int]) -> bytes:
-    length = 4 * len(offsets)
-    return _FRAME.pack(INDEX, length) + np.array(offsets, "<u4").tobytes() + bytes(-length % 8)
+@lru_cache(4096)
+def _pattern(length: int) -> bytes:
+    header = _FRAME.pack(ENTRY, length).replace(b"%", b"%%")
+    return header + b"%b" + bytes(-length % 8)
+
+
+def _encode_index(earlier: Sequence[int], offsets: Offsets) -> bytes:
+    named = np.concatenate([np.asarray(earlier, np.int64), offsets]).astype("<u4")
+    length = 4 * len(named)
+    return _FRAME.pack(INDEX, length) + named.tobytes() + bytes(-length % 8)
 
 
 def frame_length(data: Bytes, offset: int) -> int:
@@ -239,6 +249,9 @@ def bad_slices(data: memoryview, begins: Offsets, commits: Offsets) -> list[int]
     """Which of the batches between these places of `data` do not hold their checksums."""
     if not len(commits):
         return []
+    if commits[-1] - begins[0] > _LARGE * len(commits):  # a call for each costs next to nothing
+        pairs = enumerate(zip(begins.tolist(), commits.tolist(), strict=True))
+        return [i for i, (begin, commit) in pairs if not batch_holds(data, begin, commit)]
     return mismatches(data, begins, commits, _heads(data, commits)[1].astype(np.uint32), CRC32C)
 
 

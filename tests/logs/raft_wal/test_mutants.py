@@ -75,7 +75,7 @@ def entries_show_before_the_sync(patch: pytest.MonkeyPatch) -> None:
     def write(self: RaftWal, group: Sequence[Any]) -> None:
         payloads = [payload for batch in group for payload in batch.payloads]
         tail, stop = self._tail, self._tail.stop
-        encoded = self._encode(payloads, tail.meta.size_limit)
+        encoded = self._encode(payloads, list(map(len, payloads)), tail.meta.size_limit)
         tail.push(encoded)
         self._file.write_at(stop, encoded.data, sync=True)
 

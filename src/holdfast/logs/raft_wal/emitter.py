@@ -65,7 +65,10 @@ class Emitter:
             starts = found.starts[first : min(stop, first + BATCH_ENTRIES_MAX)] - begin
             room = int(np.searchsorted(starts, starts[0] + BATCH_SIZE_MAX, "right"))
             starts = starts[: max(room, 1)]
-            yield _batch(region, begin, starts, self._base_index + first)
+            lengths = found.lengths[first : first + len(starts)]
+            if not len(lengths):
+                lengths = fmt.frame_lengths(region, starts)
+            yield _batch(region, begin, starts, lengths, self._base_index + first)
             first += len(starts)
 
     def _tell(self, offset: int, first: int, last: int) -> None:
@@ -83,11 +86,12 @@ def _group(found: fmt.Scan, k: int, stop: int) -> int:
     return min(max(room, k), enough, len(found.commits) - 1)
 
 
-def _batch(region: memoryview, begin: int, starts: fmt.Offsets, index: int) -> "pa.RecordBatch":
+def _batch(
+    region: memoryview, begin: int, starts: fmt.Offsets, lengths: fmt.Offsets, index: int
+) -> "pa.RecordBatch":
     import pyarrow as pa
 
     origin = int(starts[0])  # views count in 31 bits, and a batch may be larger
-    lengths = fmt.frame_lengths(region, starts)
     stop = int(starts[-1]) + fmt.FRAME_HEADER_SIZE + int(lengths[-1])
     piece = region[origin:stop]
     views = pa.py_buffer(binary_views(piece, starts - origin + fmt.FRAME_HEADER_SIZE, lengths))

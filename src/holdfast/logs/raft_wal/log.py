@@ -26,17 +26,17 @@ _BATCH_SIZE_MAX = 2**31
 
 
 class _Batch:
-    __slots__ = ("error", "first", "last", "payloads", "size")
+    __slots__ = ("error", "first", "last", "lengths", "payloads", "size")
 
     def __init__(self, payloads: Sequence[Bytes], first: int | None) -> None:
         self.payloads, self.first, self.last = payloads, first, 0
         self.error: ValueError | None = None
-        lengths = list(map(len, payloads))
-        if not lengths:
+        if not payloads:
             raise ValueError("a batch has at least one entry")
-        if max(lengths) > fmt.ENTRY_SIZE_MAX:
-            raise ValueError(f"a payload of {max(lengths)} bytes; the most is {fmt.ENTRY_SIZE_MAX}")
+        self.lengths = lengths = list(map(len, payloads))
         self.size = sum(lengths) + 20 * len(lengths)
+        if self.size > fmt.ENTRY_SIZE_MAX and max(lengths) > fmt.ENTRY_SIZE_MAX:
+            raise ValueError(f"a payload of {max(lengths)} bytes; the most is {fmt.ENTRY_SIZE_MAX}")
         if self.size > _BATCH_SIZE_MAX:
             raise ValueError(f"a batch of {self.size} bytes; the most is {_BATCH_SIZE_MAX}")
 
@@ -182,11 +182,12 @@ class RaftWal(Owner):
         if not group:
             return
         tail = self._tail
-        payloads = group[0].payloads
+        payloads, lengths = group[0].payloads, group[0].lengths
         if len(group) > 1:
             payloads = [payload for batch in group for payload in batch.payloads]
+            lengths = [length for batch in group for length in batch.lengths]
         try:
-            encoded = self._encode(payloads, tail.meta.size_limit)
+            encoded = self._encode(payloads, lengths, tail.meta.size_limit)
         except ValueError as error:  # nothing is written yet
             for batch in group:
                 batch.error = error
@@ -201,11 +202,18 @@ class RaftWal(Owner):
         if encoded.index_start:
             self._rotate_after_write()
 
-    def _encode(self, payloads: Sequence[Bytes], size_limit: int | None) -> fmt.Batch:
+    def _encode(
+        self, payloads: Sequence[Bytes], lengths: list[int], size_limit: int | None
+    ) -> fmt.Batch:
         tail = self._tail
         header = b"" if tail.stop else fmt.encode_header(header_of(tail.meta))
         return fmt.encode_batch(
-            payloads, offset=tail.stop, header=header, earlier=tail.starts, size_limit=size_limit
+            payloads,
+            offset=tail.stop,
+            header=header,
+            earlier=tail.starts,
+            size_limit=size_limit,
+            lengths=lengths,
         )
 
     def _rotate_after_write(self) -> None:
@@ -223,7 +231,7 @@ class RaftWal(Owner):
 
     def _seal(self) -> None:
         tail = self._tail
-        encoded = self._encode([], None)
+        encoded = self._encode([], [], None)
         self._file.write_at(tail.stop, encoded.data, sync=True)
         tail.push(encoded)
 

@@ -155,8 +155,8 @@ class Owner(RaftWalGuest):
         for meta in segments:
             gone.pop(meta.id, None)
         self._publish(tuple(shown))
-        for meta in gone.values():
-            self._remove(name_of(meta))
+        if gone:
+            self._remove([name_of(meta) for meta in gone.values()])
 
     def _shown(self, meta: SegmentMeta) -> Sealed | Tail:
         if meta.sealed:
@@ -177,11 +177,11 @@ class Owner(RaftWalGuest):
         self._file.resize(meta.size_limit)  # real blocks: a full disk is found now
         self._file.sync()  # so that no append has to carry the new size
 
-    def _remove(self, name: str) -> None:
+    def _remove(self, names: Sequence[str]) -> None:
         try:
-            self._disk.remove(name)
+            self._disk.remove(*names)
         except OSError as error:  # the log is what the meta store says; the next owner removes it
-            _LOG.warning("%r: %s stays for now: %s", self._disk, name, error)
+            _LOG.warning("%r: %s stays for now: %s", self._disk, names, error)
 
     def _new_segment(self, base_index: int) -> SegmentMeta:
         codec = self._wanted_codec or self.codec

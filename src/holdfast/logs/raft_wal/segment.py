@@ -180,7 +180,7 @@ class Tail:
 
     def push(self, batch: fmt.Batch) -> None:
         """Show one batch that we have just written and synced."""
-        self.starts.extend(batch.offsets)
+        self.starts.frombytes(batch.offsets.tobytes())
         self.commits.append(self.stop + len(batch.data) - fmt.COMMIT_SIZE)
         self.counts.append(len(self.starts))
         self.stop += len(batch.data)
@@ -231,7 +231,8 @@ class Tail:
         commits = np.array(self.commits[:batches], np.int64)
         counts = np.array(self.counts[:batches], np.int64)
         begins = np.append(0, commits[:-1] + fmt.COMMIT_SIZE)[:batches]
-        return fmt.Scan(starts, starts, begins, commits, counts, 0, self.stop, None)
+        unknown = np.zeros(0, np.int64)  # the frames themselves tell
+        return fmt.Scan(starts, unknown, begins, commits, counts, 0, self.stop, None)
 
 
 def read_batches(file: File, stop: int) -> fmt.Scan:
