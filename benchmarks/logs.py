@@ -321,7 +321,7 @@ def imports(scale: float) -> Iterator[Measure]:
 
 
 def simulator(scale: float) -> Iterator[Measure]:
-    """Crash images per second of CPU: drawn, and of these the distinct ones recovered and judged."""
+    """Crash images per second of CPU: drawn, and of these the distinct ones, which are judged."""
     logging.getLogger("holdfast").setLevel(logging.CRITICAL)  # it would tell of each recovery
     explorer = Explorer(ShanghaiSubject(), images_per_point=22)
     sequences = list(explorer.sequences(3))

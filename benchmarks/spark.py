@@ -20,7 +20,7 @@ from holdfast.spark import session, warm
 from holdfast.spark.jobs.conversion import convert
 from holdfast.spark.jobs.scrubbing import scrub
 
-SIZES = {100: 3_000_000, 1024: 500_000}
+SIZES = {100: 2_000_000, 1024: 300_000}
 
 
 def run(scale: float, only: str) -> Iterator[Measure]:

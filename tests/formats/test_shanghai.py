@@ -75,6 +75,14 @@ def test_entries_round_trip(payloads: list[bytes]) -> None:
     assert (scan.bounds[1:] - fmt.HEADER_SIZE).tolist() == ends.tolist()
 
 
+@given(payload_lists, st.integers(0, 5))
+def test_slices_of_one_buffer_encode_alike(payloads: list[bytes], before: int) -> None:
+    bounds = np.cumsum([before, *map(len, payloads)])
+    data, ends = fmt.encode_slices(bytes(before) + b"".join(payloads) + b"after", bounds)
+    wanted, wanted_ends = fmt.encode_entries(payloads)
+    assert (bytes(data), ends) == (bytes(wanted), wanted_ends)
+
+
 @given(payload_lists, st.data())
 def test_any_cut_leaves_a_prefix(payloads: list[bytes], draw: st.DataObject) -> None:
     whole = segment(payloads)

@@ -91,6 +91,9 @@ def encode_entries(payloads: Sequence[Bytes]) -> tuple[bytes | bytearray, "array
     """One buffer for a whole batch, and where in it each entry ends."""
     if len(payloads) >= _FEW:
         return _encode_many(payloads)
+    if len(payloads) == 1:  # the path of the lone writer, whose sync leaves every cache cold
+        _refuse_sizes([size := len(payload := payloads[0])])
+        return _ENTRY_HEADER.pack(size, crc32(payload)) + payload, array("q", (8 + size,))
     lengths = list(map(len, payloads))
     _refuse_sizes(lengths)
     headers = map(_ENTRY_HEADER.pack, lengths, map(crc32, payloads))
@@ -109,6 +112,30 @@ def _encode_many(payloads: Sequence[Bytes]) -> tuple[bytearray, "array[int]"]:
     filling[:, 1] = np.fromiter(map(crc32, payloads), np.uint32, len(payloads))
     holes = np.ndarray(len(data) - ENTRY_HEADER_SIZE + 1, "V8", data, strides=(1,))
     holes[stops - lengths - ENTRY_HEADER_SIZE] = filling.view("V8").ravel()
+    return data, array("q", stops.tobytes())
+
+
+def encode_slices(values: bytes, bounds: Bounds) -> tuple[bytearray, "array[int]"]:
+    """The same for payloads that lie behind one another in `values`, as in an Arrow array."""
+    lengths = np.diff(bounds)
+    _refuse_sizes(lengths)
+    stops = np.cumsum(lengths + ENTRY_HEADER_SIZE)
+    starts = stops - lengths - ENTRY_HEADER_SIZE
+    data = bytearray(int(stops[-1]))
+    cells = np.frombuffer(data, np.uint8)
+    payloads = np.frombuffer(values, np.uint8)[bounds[0] : bounds[-1]]
+    holes = np.ndarray(len(data) - ENTRY_HEADER_SIZE + 1, "V8", data, strides=(1,))
+    if (lengths == lengths[0]).all():
+        table = cells.reshape(len(lengths), -1)
+        table[:, ENTRY_HEADER_SIZE:] = payloads.reshape(len(lengths), -1)
+    else:
+        holes[starts] = np.full(1, 0x0101010101010101).view("V8")
+        cells[cells == 0] = payloads
+    filling = np.empty((len(lengths), 2), ">u4")
+    filling[:, 0] = lengths
+    slices = map(slice, bounds[:-1].tolist(), bounds[1:].tolist())
+    filling[:, 1] = np.fromiter(map(crc32, map(values.__getitem__, slices)), np.uint32)
+    holes[starts] = filling.view("V8").ravel()
     return data, array("q", stops.tobytes())
 
 

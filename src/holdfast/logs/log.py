@@ -6,12 +6,15 @@ any number of guests read it, beside a live owner too, and change nothing.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self, TypeAlias, runtime_checkable
 
 from holdfast.errors import OutOfRangeError
 
 if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
     import pyarrow as pa
 
 Payloads: TypeAlias = "Sequence[bytes] | pa.Array | pa.ChunkedArray"
@@ -164,6 +167,12 @@ def as_payloads(payloads: Payloads) -> Sequence[Bytes]:
 
 
 def _arrow_payloads(array: "pa.Array") -> Sequence[Bytes]:
+    values, bounds = arrow_slices(array)
+    return [values[a:b] for a, b in pairwise(bounds.tolist())]
+
+
+def arrow_slices(array: "pa.Array") -> "tuple[bytes, npt.NDArray[np.int64]]":
+    """The payloads of an Arrow array behind one another, and the bounds between them."""
     import numpy as np
     import pyarrow as pa
 
@@ -171,10 +180,11 @@ def _arrow_payloads(array: "pa.Array") -> Sequence[Bytes]:
         raise ValueError(f"{array.null_count} payloads are null")
     array = array.cast(pa.large_binary())
     _, offsets, values = array.buffers()
-    if values is None:
-        return [b""] * len(array)
-    bounds = np.frombuffer(offsets, np.int64)[array.offset : array.offset + len(array) + 1].tolist()
-    return list(map(memoryview(values).__getitem__, map(slice, bounds, bounds[1:])))
+    if not len(array) or values is None:
+        return b"", np.zeros(len(array) + 1, np.int64)
+    bounds = np.frombuffer(offsets, np.int64)[array.offset : array.offset + len(array) + 1]
+    first = int(bounds[0])
+    return bytes(memoryview(values)[first : int(bounds[-1])]), bounds - first
 
 
 def clip(start: int | None, stop: int | None, first: int, last: int) -> tuple[int, int]:

@@ -225,12 +225,17 @@ def _payloads(disk: Disk, intent: _Intent) -> "Iterator[pa.Array]":
     if intent.ordered and intent.count:
         rows = pa.Table.from_batches(batches).sort_by("order")
         batches = iter(rows.to_batches(BATCH_ENTRIES_MAX))
+    gathered: list[pa.Array] = []
+    size = 0
     for batch in batches:
         payloads = batch.column("payload")
-        size = max(1, payloads.nbytes // max(1, len(payloads)))
-        step = max(1, min(BATCH_ENTRIES_MAX, BATCH_SIZE_MAX // size))
-        for start in range(0, len(payloads), step):
-            yield payloads.slice(start, step)
+        if gathered and size + payloads.nbytes > BATCH_SIZE_MAX:
+            yield pa.concat_arrays(gathered)
+            gathered, size = [], 0
+        gathered.append(payloads)
+        size += payloads.nbytes
+    if gathered:
+        yield pa.concat_arrays(gathered)
 
 
 def _read_staged(disk: Disk, name: str) -> "Iterator[pa.RecordBatch]":

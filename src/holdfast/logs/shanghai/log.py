@@ -19,7 +19,7 @@ from holdfast import runtime
 from holdfast.disk import Disk
 from holdfast.errors import CorruptError, HoldfastError, PoisonedError
 from holdfast.formats import shanghai as fmt
-from holdfast.logs.log import Payloads, as_payloads
+from holdfast.logs.log import Payloads, arrow_slices, as_payloads
 from holdfast.logs.replicas import Replicas
 from holdfast.logs.shanghai.directory import Mark, segment_name, write_mark
 from holdfast.logs.shanghai.guest import ShanghaiGuest
@@ -34,8 +34,21 @@ class _Batch:
     __slots__ = ("data", "ends", "last_lsn")
 
     def __init__(self, payloads: Payloads) -> None:
-        self.data, self.ends = fmt.encode_entries(as_payloads(payloads))
+        if isinstance(payloads, list | tuple):
+            self.data, self.ends = fmt.encode_entries(as_payloads(payloads))
+        else:
+            self.data, self.ends = _encode_arrow(payloads)
         self.last_lsn = 0
+
+
+def _encode_arrow(payloads: Payloads) -> tuple[bytes | bytearray, "array[int]"]:
+    import pyarrow as pa
+
+    if isinstance(payloads, pa.ChunkedArray):
+        payloads = payloads.combine_chunks()
+    if isinstance(payloads, pa.Array) and len(payloads):
+        return fmt.encode_slices(*arrow_slices(payloads))
+    return fmt.encode_entries(as_payloads(payloads))
 
 
 class ShanghaiLog(ShanghaiGuest):
@@ -176,7 +189,10 @@ class ShanghaiLog(ShanghaiGuest):
         # Durable, so now visible.  Had the sync failed, readers would have seen nothing.
         bounds = tail.bounds
         for batch in group:
-            bounds.frombytes((np.frombuffer(batch.ends, np.int64) + bounds[-1]).tobytes())
+            if len(batch.ends) == 1:
+                bounds.append(bounds[-1] + batch.ends[0])
+            else:
+                bounds.frombytes((np.frombuffer(batch.ends, np.int64) + bounds[-1]).tobytes())
             batch.last_lsn = tail.stop_lsn - 1
 
     def _rotate_by_hand(self) -> str:
