@@ -118,10 +118,24 @@ def test_a_codec_is_recorded_and_checked() -> None:
         RaftWal(disk, codec=2)
 
 
+def test_a_new_log_takes_the_codec_of_its_first_write() -> None:
+    disk = SimDisk()
+    with RaftWal(disk) as wal:
+        assert wal.append([b"text"]) == 1
+        with pytest.raises(ValueError, match="not that of Raft entries"):
+            wal.store_logs(entries(2, 2))
+    with RaftWal(disk) as wal:
+        assert (wal.codec, wal.append([b"more"]), wal.read(1)) == (OPAQUE_CODEC, 2, b"text")
+
+
 def test_a_log_of_raft_entries_takes_nothing_else(wal: RaftWal) -> None:
     assert wal.append([encode_entry(entry) for entry in entries(1, 3)]) == 3
     with pytest.raises(ValueError, match="no Raft entry"):
         wal.append([b"text"])
+    wal.delete_range(1, 3)
+    with pytest.raises(ValueError, match="no Raft entry"):
+        wal.append([b"text"])
+    wal.store_logs(entries(1, 3))
     with pytest.raises(ValueError, match="non-monotonic"):
         wal.append([encode_entry(RaftEntry(4)), encode_entry(RaftEntry(6))])
     assert wal.get_log(3) == entries(3, 3)[0]

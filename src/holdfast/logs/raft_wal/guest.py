@@ -108,7 +108,8 @@ class RaftWalGuest:
         """See what the owner has appended, rotated or truncated; return last_index."""
         before = self._meta.txid
         tail = self._segments[-1] if self._segments else None
-        if self._meta.refresh() != before or not isinstance(tail, Tail) or not tail.is_made:
+        is_new = self._meta.refresh() != before
+        if is_new or self.damage or not isinstance(tail, Tail) or not tail.is_made:
             self._survey()
         else:
             self._follow(tail)
@@ -243,7 +244,7 @@ class RaftWalGuest:
         return Tail(file, meta, result.found)
 
     def _follow(self, tail: Tail) -> None:
-        while not self.damage and not tail.index_start:
+        while not tail.index_start:
             found = read_batches(tail.file, tail.stop)
             if not len(found.commits):
                 return

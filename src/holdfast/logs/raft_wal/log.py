@@ -26,10 +26,10 @@ _BATCH_SIZE_MAX = 2**31
 
 
 class _Batch:
-    __slots__ = ("error", "first", "last", "lengths", "payloads", "size")
+    __slots__ = ("codec", "error", "first", "last", "lengths", "payloads", "size")
 
-    def __init__(self, payloads: Sequence[Bytes], first: int | None) -> None:
-        self.payloads, self.first, self.last = payloads, first, 0
+    def __init__(self, payloads: Sequence[Bytes], codec: int, first: int | None = None) -> None:
+        self.payloads, self.codec, self.first, self.last = payloads, codec, first, 0
         self.error: ValueError | None = None
         if not payloads:
             raise ValueError("a batch has at least one entry")
@@ -48,7 +48,8 @@ class RaftWal(Owner):
 
     `codec` says what payloads are: fmt.RAFT_CODEC, the default of a new log, for Raft entries as
     store_logs takes them; fmt.OPAQUE_CODEC or any number from 65536 on for whatever the caller
-    means.  It is recorded in every segment, and opening a log with another is refused.
+    means.  It is recorded in every segment, and opening a log with another is refused.  If nobody
+    says, a log whose first payload is no Raft entry becomes one of opaque payloads.
 
     With `segment_fill_ms` segments begin at 1 MiB, and each next one is twice as large if the one
     before was full in less than half that time, half as large if it took more than twice as long;
@@ -76,7 +77,8 @@ class RaftWal(Owner):
                 raise ValueError(
                     f"non-monotonic log entries: index {entry.index} where {first + i} should be"
                 )
-        self._submit(_Batch([encode_entry(entry) for entry in entries], first))
+        payloads = [encode_entry(entry) for entry in entries]
+        self._submit(_Batch(payloads, fmt.RAFT_CODEC, first))
 
     def delete_range(self, first: int, last: int) -> None:
         """Remove the oldest or the newest entries, durably; both ends included.
@@ -113,10 +115,14 @@ class RaftWal(Owner):
         After a crash inside append, all of the batch is there or none.  In a log of Raft entries
         each payload is one, encoded, with the index that comes next.
         """
-        batch = _Batch(as_payloads(payloads), None)
+        batch = _Batch(as_payloads(payloads), self.codec)
         self._refuse_if_unwritable()
         if self.codec == fmt.RAFT_CODEC:
-            batch.first = _first_of(batch.payloads)
+            entry = decode_entry(bytes(batch.payloads[0]))
+            if isinstance(entry, Flaw) and self._is_undecided:
+                batch.codec = fmt.OPAQUE_CODEC
+            else:
+                batch.first = _first_of(batch.payloads)
         self._submit(batch)
         return batch.last
 
@@ -166,6 +172,12 @@ class RaftWal(Owner):
     def _admit(self, batch: _Batch, next_index: int, *, is_first: bool) -> bool:
         """May this batch come next?  An empty log begins where it is told to."""
         first = batch.first
+        if batch.codec != self._tail.meta.codec:
+            if is_first and self._is_undecided:
+                self._install((), self._new_segment(first or next_index, batch.codec))
+                return True
+            batch.error = ValueError(f"this log's codec is {self.codec}, not {batch.codec}")
+            return False
         if first is None or first == next_index:
             return True
         if is_first and first > 0 and self.first_index > self.last_index:
@@ -269,6 +281,13 @@ class RaftWal(Owner):
             index_start = kept[-1].index_start or self._tail.index_start
             kept = (*kept[:-1], sealed_at(kept[-1], last, index_start, self._now()))
         self._install(kept, self._new_segment(last + 1))
+
+    @property
+    def _is_undecided(self) -> bool:
+        """Nothing was ever written, and nobody has said what it will be."""
+        return (
+            self._wanted_codec is None and self._state.next_segment_id == 1 and not self._tail.stop
+        )
 
     def _refuse_other_codec(self) -> None:
         if self.codec != fmt.RAFT_CODEC:

@@ -183,8 +183,8 @@ class Owner(RaftWalGuest):
         except OSError as error:  # the log is what the meta store says; the next owner removes it
             _LOG.warning("%r: %s stays for now: %s", self._disk, names, error)
 
-    def _new_segment(self, base_index: int) -> SegmentMeta:
-        codec = self._wanted_codec or self.codec
+    def _new_segment(self, base_index: int, codec: int | None = None) -> SegmentMeta:
+        codec = codec or self._wanted_codec or self.codec
         return SegmentMeta(
             self._state.next_segment_id,
             base_index,
