@@ -3,11 +3,19 @@ from collections.abc import Iterator
 import pytest
 
 from holdfast.disk import OsDisk
-from holdfast.errors import CorruptError, HoldfastError, LockedError, UnsupportedError
+from holdfast.errors import (
+    CorruptError,
+    HoldfastError,
+    LockedError,
+    PoisonedError,
+    UnsupportedError,
+)
 from holdfast.formats import raft_wal as fmt
 from holdfast.formats.raft_entry import RaftEntry, encode_entry
 from holdfast.logs.raft_wal import OPAQUE_CODEC, RaftWal, RaftWalGuest
+from holdfast.logs.raft_wal.log import _Batch
 from holdfast.testing import SimDisk
+from holdfast.testing.sim_disk import Fault
 
 
 @pytest.fixture
@@ -178,3 +186,15 @@ def test_a_program_that_holds_bbolts_lock_is_told_of(tmp_path) -> None:  # type:
             RaftWal(OsDisk(tmp_path))
         with RaftWalGuest(OsDisk(tmp_path)) as guest:
             assert guest.last_index == 1
+
+
+def test_nothing_is_written_behind_a_seal_whose_rotation_failed() -> None:
+    disk = SimDisk()
+    with RaftWal(disk, codec=OPAQUE_CODEC, segment_size_max=200) as wal:
+        disk.posix.fault = Fault("sync eio", disk.posix.calls + 2, for_ever=True)
+        batches = [_Batch([bytes(20 * 2**20)], OPAQUE_CODEC) for _ in range(2)]
+        with pytest.raises(PoisonedError):
+            wal._commit(batches)
+        disk.posix.fault = None
+    with RaftWal(disk.after_kill()) as wal:
+        assert (wal.last_index, wal.mended[0][-20:]) == (1, "its seal is finished")

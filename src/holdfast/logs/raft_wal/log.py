@@ -193,6 +193,7 @@ class RaftWal(Owner):
         together, so that an unsound batch with another behind it is never a torn one."""
         if not group:
             return
+        self._refuse_if_unwritable()  # the one before may have been the last
         tail = self._tail
         payloads, lengths = group[0].payloads, group[0].lengths
         if len(group) > 1:
