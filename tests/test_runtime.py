@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from holdfast.errors import PoisonedError
-from holdfast.runtime import GroupCommit, new_id, now_ms
+from holdfast.runtime import GroupCommit, from_rfc3339, new_id, now_ms, to_rfc3339
 from holdfast.testing.log_contract import run_all
 
 
@@ -108,3 +108,22 @@ def test_no_commit_runs_beside_an_exclusive_step() -> None:
 def test_clock_and_ids() -> None:
     assert abs(now_ms() - time.time_ns() // 10**6) < 1000
     assert new_id() != new_id()
+
+
+@pytest.mark.parametrize(
+    ("unix_ms", "text"),
+    [
+        (0, "1970-01-01T00:00:00Z"),
+        (1_700_000_000_120, "2023-11-14T22:13:20.12Z"),
+        (-62_135_596_800_000, "0001-01-01T00:00:00Z"),
+        (253_402_300_799_999, "9999-12-31T23:59:59.999Z"),
+    ],
+)
+def test_times_as_text(unix_ms: int, text: str) -> None:
+    assert to_rfc3339(unix_ms) == text
+    assert from_rfc3339(text) == unix_ms
+
+
+def test_times_of_others_as_text() -> None:
+    assert from_rfc3339("2026-11-15T18:37:33.28967027Z") == 1_794_767_853_289
+    assert from_rfc3339("1970-01-01T05:30:00.5+05:30") == 500

@@ -78,8 +78,8 @@ class Disk(Protocol):
         """Durably rename; FileExistsError if `new` is there."""
         ...
 
-    def remove(self, name: str) -> None:
-        """Durably remove."""
+    def remove(self, *names: str) -> None:
+        """Durably remove; of several, a crash may leave any."""
         ...
 
     def lock(self, name: str | None = None) -> "Lock":
@@ -300,10 +300,12 @@ class OsDisk:
         for parent in {os.path.dirname(source), os.path.dirname(target)}:
             self._posix.sync_directory(parent)
 
-    def remove(self, name: str) -> None:
-        path = self._at(name)
-        self._posix.unlink(path)
-        self._posix.sync_directory(os.path.dirname(path))
+    def remove(self, *names: str) -> None:
+        paths = [self._at(name) for name in names]
+        for path in paths:
+            self._posix.unlink(path)
+        for parent in {os.path.dirname(path) for path in paths}:
+            self._posix.sync_directory(parent)
 
     def lock(self, name: str | None = None) -> "OsLock":
         if name is not None:

@@ -10,13 +10,13 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
 from holdfast.disk import OsDisk
 from holdfast.errors import CorruptError, UnsupportedError
-from holdfast.logs.log import Damage, Guest, Inspectable, SegmentInfo
+from holdfast.logs.log import Damage, Described, Guest, Inspectable, SegmentInfo
 from holdfast.logs.open import FORMATS, format_of
 from holdfast.logs.replicas import Replicas
 
@@ -76,6 +76,7 @@ class LogReport:
     cuts: tuple[CutFile, ...]
     replicas: tuple[ReplicaReport, ...]
     owner: Owner | None
+    facts: dict[str, str]  # what only logs of this format have
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +152,7 @@ def inspect_log(path: str, *, pause: Pause = time.sleep) -> LogReport:
             cuts=tuple(CutFile(n, size) for n, size in disk.list().items() if n.endswith(".cut")),
             replicas=replicas,
             owner=find_owner(disk),
+            facts=guest.facts() if isinstance(guest, Described) else {},
         )
 
 
@@ -169,7 +171,14 @@ def verify_log(
         findings[segment.name] = verify_segment(work, segment, pause=pause)
         done += segment.size
     on_progress(done, total)
+    if not any(findings.values()) and not work.known:
+        work = replace(work, known=_check_whole(path))
     return judge_log(work, findings)
+
+
+def _check_whole(path: str) -> tuple[Damage, ...]:
+    with closing(open_guest(path)) as guest:
+        return tuple(guest.check_whole()) if isinstance(guest, Described) else ()
 
 
 def plan_verify(path: str) -> VerifyPlan:

@@ -7,6 +7,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Generic, TypeVar
 
 from holdfast.errors import PoisonedError
@@ -18,6 +19,27 @@ Result = TypeVar("Result")
 def now_ms() -> int:
     """Milliseconds since 1970."""
     return time.time_ns() // 1_000_000
+
+
+def to_rfc3339(unix_ms: int) -> str:
+    """A time as text, in UTC and as short as can be: 2026-11-15T18:37:33.28Z"""
+    moment = _EPOCH + timedelta(milliseconds=unix_ms)
+    text = moment.isoformat(timespec="milliseconds")[:19]
+    fraction = f"{unix_ms % 1000:03}".rstrip("0")
+    return f"{text}{'.' * bool(fraction)}{fraction}Z"
+
+
+def from_rfc3339(text: str) -> int:
+    """Milliseconds since 1970 of such a time; what is finer is cut off."""
+    whole, dot, rest = text.partition(".")
+    digits = rest[: len(rest) - len(rest.lstrip("0123456789"))]
+    zone = rest[len(digits) :] if dot else ""
+    moment = datetime.fromisoformat(whole + zone)
+    seconds = (moment - _EPOCH) // timedelta(seconds=1)
+    return seconds * 1000 + int(digits[:3].ljust(3, "0") or 0)
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def new_id() -> uuid.UUID:

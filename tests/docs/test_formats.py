@@ -6,7 +6,8 @@ from uuid import UUID
 
 import pytest
 
-from holdfast.formats import bolt, shanghai
+from holdfast.formats import bolt, raft_wal, shanghai
+from holdfast.formats.raft_entry import RaftEntry, encode_entry
 
 PAGES = Path(__file__).parents[2] / "docs" / "formats"
 STORE = bolt.encode(
@@ -16,7 +17,13 @@ STORE = bolt.encode(
     }
 )
 NEXT = bolt.commit(bolt.Image(1, 4096, {}, 32768, 4, frozenset([2, 3]), frozenset()), {})
+RAFT_ENTRY = encode_entry(RaftEntry(1, 1, 0, bytes((31 + 7 * j) & 255 for j in range(50))))
+RAFT_HEADER = raft_wal.encode_header(raft_wal.Header(1, 0, raft_wal.RAFT_CODEC))
 EXAMPLES = {
+    "raft-wal-first-batch": raft_wal.encode_batch(
+        [RAFT_ENTRY], offset=0, header=RAFT_HEADER, size_limit=65536
+    ).data,
+    "raft-wal-seal": raft_wal.encode_batch([], offset=208, earlier=[32, 120], size_limit=None).data,
     "bolt-meta": STORE[4096 : 4096 + 80],
     "bolt-leaf": STORE[8192 : 8192 + 211],
     "bolt-free-list": NEXT.pages[1][1][:32],

@@ -5,7 +5,7 @@ import json
 import sys
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -41,8 +41,8 @@ def cat(
     """Print entries, every checksum verified.
 
     As index, tab, payload; what is not printable is escaped.  With --json, one object per line:
-    index, and payload if it is UTF-8 or payload_base64 if not.  A damaged log is printed up to
-    the damage.
+    index, and payload if it is UTF-8 or payload_base64 if not.  Raft entries are shown by their
+    fields: term, type, data, extensions, appended_at.  A damaged log is printed up to the damage.
     """
     show = _show(raw=raw, hexadecimal=hexadecimal, as_json=as_json)
     with guest_of(path) as guest:
@@ -114,7 +114,7 @@ def _print(guest: "InspectableGuest", start: int, stop: int, show: Show) -> int:
     """Print start..stop-1; return where it ended, earlier only if compaction was faster."""
     try:
         for batch in guest.scan(start, stop):
-            sys.stdout.buffer.write(show(batch))
+            sys.stdout.buffer.write(show(_decoded(guest, batch)))
             start += batch.num_rows
     except FileNotFoundError:
         guest.refresh()
@@ -124,6 +124,16 @@ def _print(guest: "InspectableGuest", start: int, stop: int, show: Show) -> int:
     finally:
         sys.stdout.buffer.flush()
     return stop
+
+
+def _decoded(guest: "InspectableGuest", batch: "pa.RecordBatch") -> "pa.RecordBatch":
+    """With the fields of its payloads, where the format knows them."""
+    from holdfast.logs.log import Described
+
+    fields = guest.decode_columns(batch) if isinstance(guest, Described) else None
+    if fields is None:
+        return batch
+    return fields.append_column("payload", batch.column("payload"))
 
 
 def _refuse_damage(guest: "InspectableGuest") -> None:
@@ -138,9 +148,25 @@ def _show(*, raw: bool, hexadecimal: bool, as_json: bool) -> Show:
     if raw:
         return _show_raw
     line = _hex_line if hexadecimal else _json_line if as_json else _text_line
-    return lambda batch: "".join(
-        map(line, batch.column("index").to_pylist(), batch.column("payload").to_pylist())
-    ).encode()
+    fields_line = None if hexadecimal else _json_fields if as_json else _text_fields
+
+    def show(batch: "pa.RecordBatch") -> bytes:
+        if fields_line is not None and "term" in batch.schema.names:
+            return "".join(map(fields_line, _rows(batch))).encode()
+        columns = batch.column("index").to_pylist(), batch.column("payload").to_pylist()
+        return "".join(map(line, *columns)).encode()
+
+    return show
+
+
+def _rows(batch: "pa.RecordBatch") -> list[dict[str, Any]]:
+    """One for each entry, its fields named; the time as text, since Python's has no nanoseconds."""
+    times = batch.column("appended_at").cast("string").to_pylist()
+    rows: list[dict[str, Any]] = batch.drop_columns(["appended_at"]).to_pylist()
+    return [
+        {**row, "appended_at": time and time.replace(" ", "T")}
+        for row, time in zip(rows, times, strict=True)
+    ]
 
 
 def _show_raw(batch: "pa.RecordBatch") -> bytes:
@@ -151,13 +177,42 @@ def _text_line(index: int, payload: bytes) -> str:
     return f"{index}\t{printable(payload)}\n"
 
 
+def _text_fields(row: dict[str, Any]) -> str:
+    if row["term"] is None:
+        return _text_line(row["index"], row["payload"])
+    fields = [str(row["index"]), f"term {row['term']}", _type_name(row["type"])]
+    fields += [printable(row["data"])] + [f"+{printable(e)}" for e in [row["extensions"]] if e]
+    return "\t".join(fields) + "\n"
+
+
+def _json_fields(row: dict[str, Any]) -> str:
+    if row["term"] is None:
+        return _json_line(row["index"], row["payload"])
+    answer = {"index": row["index"], "term": row["term"], "type": _type_name(row["type"])}
+    for field in ("data", "extensions"):
+        answer |= _json_bytes(field, row[field])
+    answer["appended_at"] = row["appended_at"]
+    return json.dumps(answer, ensure_ascii=False) + "\n"
+
+
+def _type_name(number: int) -> str:
+    from holdfast.formats.raft_entry import TYPE_NAMES
+
+    return TYPE_NAMES[number] if number < len(TYPE_NAMES) else f"type-{number}"
+
+
 def _hex_line(index: int, payload: bytes) -> str:
     return f"{index}\t{payload.hex()}\n"
 
 
 def _json_line(index: int, payload: bytes) -> str:
+    return (
+        json.dumps({"index": index, **_json_bytes("payload", payload)}, ensure_ascii=False) + "\n"
+    )
+
+
+def _json_bytes(field: str, data: bytes) -> dict[str, str]:
     try:
-        field, text = "payload", payload.decode()
+        return {field: data.decode()}
     except UnicodeDecodeError:
-        field, text = "payload_base64", base64.b64encode(payload).decode()
-    return json.dumps({"index": index, field: text}, ensure_ascii=False) + "\n"
+        return {f"{field}_base64": base64.b64encode(data).decode()}

@@ -119,6 +119,7 @@ def _page(report: "LogReport") -> Iterable[str]:
         "torn tail": str(report.torn) if report.torn else "none",
         "damage": str(len(report.damage) or "none"),
         "kept aside": str(len(report.cuts) or "none"),
+        **report.facts,
     }
     width = max(map(len, facts))
     details = {

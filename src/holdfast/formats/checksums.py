@@ -1,4 +1,4 @@
-"""Many CRC-32 checksums verified with two calls.  CRC-32/ISO-HDLC, the one of zlib.
+"""Many CRC-32 checksums verified with two calls: CRC-32/ISO-HDLC (zlib's) and CRC-32C.
 
 A checksum call per entry costs more than the checksum.  But a CRC is linear: replace a payload
 by zeros whose first four bytes undo the initial value and whose last four bytes undo the stored
@@ -8,6 +8,9 @@ by one only where the two differ.  A damaged region passes with probability 2^-3
 entry would alone; any burst of up to 32 bits is always seen.
 """
 
+from collections.abc import Callable
+
+import google_crc32c
 import numpy as np
 import numpy.typing as npt
 from isal.isal_zlib import crc32
@@ -18,23 +21,49 @@ Crcs = npt.NDArray[np.uint32]
 _REGION_SIZE = 1 << 20  # stays in the processor's cache
 _ONES = 0xFFFFFFFF
 
-_STEP = np.array([crc32(bytes([i]), _ONES) ^ _ONES for i in range(256)], np.uint32)
-_STEP_BACK = np.zeros(256, np.uint32)
-_STEP_BACK[_STEP >> 24] = np.arange(256)
+
+def crc32c(data: bytes | memoryview) -> int:
+    """CRC-32C, Castagnoli's.  Its library takes bytes and arrays, and no memoryview."""
+    if isinstance(data, bytes):
+        return int(google_crc32c.value(data))
+    return int(google_crc32c.value(np.frombuffer(data, np.uint8))) if len(data) else 0
 
 
-def _undo_four_bytes(state: Crcs) -> Crcs:
-    for _ in range(4):
-        byte = _STEP_BACK[state >> 24]
-        state = ((state ^ _STEP[byte]) << 8) | byte
-    return state
+class Kind:
+    """One polynomial: its function, and the tables that undo four bytes of it."""
+
+    def __init__(
+        self, of: Callable[[bytes | memoryview], int], extend: Callable[[int, bytes], int]
+    ) -> None:
+        self.of = of
+        self._step = np.array([extend(_ONES, bytes([i])) ^ _ONES for i in range(256)], np.uint32)
+        self._step_back = np.zeros(256, np.uint32)
+        self._step_back[self._step >> 24] = np.arange(256)
+        bytes_at = [np.arange(256, dtype=np.uint32) << np.uint32(8 * k) for k in range(4)]
+        self._undo = [self._undo_four_bytes(state) for state in bytes_at]
+
+    def undo(self, states: Crcs) -> Crcs:
+        """The four bytes that bring a register of zero to each of these states."""
+        found: Crcs = self._undo[0][states & 255]
+        for k in (1, 2, 3):
+            found ^= self._undo[k][(states >> (8 * k)) & 255]
+        return found
+
+    def _undo_four_bytes(self, state: Crcs) -> Crcs:
+        for _ in range(4):
+            byte = self._step_back[state >> 24]
+            state = ((state ^ self._step[byte]) << 8) | byte
+        return state
 
 
-_UNDO = [_undo_four_bytes(np.arange(256, dtype=np.uint32) << np.uint32(8 * k)) for k in range(4)]
+CRC32 = Kind(crc32, lambda crc, data: int(crc32(data, crc)))
+CRC32C = Kind(crc32c, google_crc32c.extend)
 
 
-def mismatches(data: memoryview, starts: Offsets, stops: Offsets, crcs: Crcs) -> list[int]:
-    """Which of the slices of `data` have not the CRC-32 that is given for them.
+def mismatches(
+    data: memoryview, starts: Offsets, stops: Offsets, crcs: Crcs, kind: Kind = CRC32
+) -> list[int]:
+    """Which of the slices of `data` have not the checksum that is given for them.
 
     Between two neighbours lie eight bytes, which are taken as they are.
     """
@@ -45,18 +74,24 @@ def mismatches(data: memoryview, starts: Offsets, stops: Offsets, crcs: Crcs) ->
         last = int(np.searchsorted(stops, starts[first] + _REGION_SIZE, "right"))
         last = max(last, first + 1)
         here = slice(first, last)
-        if not _region_holds(data, starts[here], stops[here], crcs[here], spare):
-            bad += [first + i for i in _one_by_one(data, starts[here], stops[here], crcs[here])]
+        slices = starts[here], stops[here], crcs[here]
+        if not _region_holds(kind, data, *slices, spare):
+            bad += [first + i for i in _one_by_one(kind, data, *slices)]
         first = last
     return bad
 
 
 def _region_holds(
-    data: memoryview, starts: Offsets, stops: Offsets, crcs: Crcs, spare: npt.NDArray[np.uint8]
+    kind: Kind,
+    data: memoryview,
+    starts: Offsets,
+    stops: Offsets,
+    crcs: Crcs,
+    spare: npt.NDArray[np.uint8],
 ) -> bool:
     begin, end = int(starts[0]), int(stops[-1])
     if len(starts) == 1 or (stops - starts).min() < 4:  # too short to stand in for
-        return not _one_by_one(data, starts, stops, crcs)
+        return not _one_by_one(kind, data, starts, stops, crcs)
     region, size = data[begin:end], end - begin
     starts, stops = starts - begin, stops - begin
     standin = spare[:size]
@@ -67,15 +102,13 @@ def _region_holds(
     )[between]
     words = np.ndarray(size - 3, "<u4", standin.data, strides=(1,))
     words[starts] = _ONES
-    wanted = ~crcs
-    tail = _UNDO[0][wanted & 255]
-    for k in (1, 2, 3):
-        tail ^= _UNDO[k][(wanted >> (8 * k)) & 255]
-    words[stops - 4] ^= tail
-    return bool(crc32(region) == crc32(standin.data))
+    words[stops - 4] ^= kind.undo(~crcs)
+    return bool(kind.of(region) == kind.of(standin.data))
 
 
-def _one_by_one(data: memoryview, starts: Offsets, stops: Offsets, crcs: Crcs) -> list[int]:
+def _one_by_one(
+    kind: Kind, data: memoryview, starts: Offsets, stops: Offsets, crcs: Crcs
+) -> list[int]:
     slices = map(slice, starts.tolist(), stops.tolist())
-    actual = np.fromiter(map(crc32, map(data.__getitem__, slices)), np.uint32, len(starts))
+    actual = np.fromiter(map(kind.of, map(data.__getitem__, slices)), np.uint32, len(starts))
     return [int(i) for i in np.flatnonzero(actual != crcs)]

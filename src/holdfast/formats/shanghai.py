@@ -22,6 +22,7 @@ from isal.isal_zlib import crc32
 from holdfast.errors import UnsupportedError
 from holdfast.formats.checksums import mismatches
 from holdfast.formats.flaw import Flaw
+from holdfast.formats.views import binary_views
 
 MAGIC, VERSION = b"SHANGA", 1
 HEADER_SIZE, ENTRY_HEADER_SIZE = 64, 8
@@ -203,23 +204,9 @@ def resync(data: memoryview, offset: int) -> int | None:
 
 
 def payload_views(data: memoryview, bounds: Bounds) -> npt.NDArray[np.void]:
-    """Arrow's string-view structs over `data` for the entries between these bounds: no copy."""
+    """Arrow's views over `data` for the entries between these bounds: no copy."""
     starts = bounds[:-1] + ENTRY_HEADER_SIZE
-    lengths = bounds[1:] - starts
-    views = np.zeros(
-        len(lengths), [("length", "<i4"), ("prefix", "V4"), ("buffer", "<i4"), ("start", "<i4")]
-    )
-    views["length"] = lengths
-    views["start"] = starts
-    if not len(lengths):
-        return views
-    views["prefix"] = np.ndarray(len(data) - 3, "V4", data, strides=(1,))[
-        np.minimum(starts, len(data) - 4)
-    ]
-    for i in np.flatnonzero(lengths <= 12).tolist():  # Arrow wants the short ones in the struct
-        short = bytes(data[starts[i] : starts[i] + lengths[i]])
-        views[i] = np.frombuffer(struct.pack("<i12s", len(short), short), views.dtype)[0]
-    return views
+    return binary_views(data, starts, bounds[1:] - starts)
 
 
 def _scan_small(data: Bytes, offset: int, *, verify: bool) -> Scan:

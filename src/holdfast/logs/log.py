@@ -132,6 +132,23 @@ class Inspectable(Protocol):
         ...
 
 
+@runtime_checkable
+class Described(Protocol):
+    """A log that knows more of itself and of its payloads than every log does."""
+
+    def facts(self) -> dict[str, str]:
+        """What an operator may want to see of it."""
+        ...
+
+    def decode_columns(self, batch: "pa.RecordBatch") -> "pa.RecordBatch | None":
+        """A scanned batch with the fields of its payloads; None if they have none."""
+        ...
+
+    def check_whole(self) -> list[Damage]:
+        """What no segment alone can tell."""
+        ...
+
+
 def as_payloads(payloads: Payloads) -> Sequence[Bytes]:
     """Whatever append was given, as buffers; Arrow's without copying one of them."""
     if isinstance(payloads, bytes | bytearray | memoryview | str):

@@ -8,6 +8,10 @@ from holdfast.disk import Disk, OsDisk, Path
 from holdfast.errors import HoldfastError
 from holdfast.logs import staging
 from holdfast.logs.log import Damage, Guest, Log, SegmentInfo
+from holdfast.logs.raft_wal import RaftWal, RaftWalGuest
+from holdfast.logs.raft_wal import repair as raft_wal_repair
+from holdfast.logs.raft_wal import tasks as raft_wal_tasks
+from holdfast.logs.raft_wal.directory import is_raft_wal
 from holdfast.logs.shanghai import ShanghaiGuest, ShanghaiLog
 from holdfast.logs.shanghai.directory import read_mark, segment_sizes
 from holdfast.logs.shanghai.guest import check_segment, scan_segment
@@ -28,10 +32,11 @@ class Format:
     open_read_only: Callable[[Disk], Guest]
     scan_segment: Callable[..., "Iterator[pa.RecordBatch]"]  # see holdfast.logs.shanghai.guest
     check_segment: Callable[[Disk, SegmentInfo], Damage | None]  # each in a process of its own
-    copy_segments: Callable[..., list[Copied]]  # see holdfast.logs.shanghai.rewrite
-    adopt_segments: Callable[..., None]
     plan_repair: Callable[..., Any]
     apply_repair: Callable[..., None]
+    # See holdfast.logs.shanghai.rewrite; None where segments cannot be copied as they are.
+    copy_segments: Callable[..., list[Copied]] | None = None
+    adopt_segments: Callable[..., None] | None = None
 
 
 def _is_shanghai(disk: Disk) -> bool:
@@ -47,10 +52,20 @@ FORMATS = {
         ShanghaiGuest,
         scan_segment,
         check_segment,
-        copy_segments,
-        adopt_segments,
         plan_repair,
         apply_repair,
+        copy_segments,
+        adopt_segments,
+    ),
+    "raft-wal": Format(
+        "raft-wal",
+        is_raft_wal,
+        RaftWal,
+        RaftWalGuest,
+        raft_wal_tasks.scan_segment,
+        raft_wal_tasks.check_segment,
+        raft_wal_repair.plan_repair,
+        raft_wal_repair.apply_repair,
     ),
 }
 

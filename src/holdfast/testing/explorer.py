@@ -50,10 +50,12 @@ class Ledger:
     in_flight: list[bytes] = field(default_factory=list)
     first_min: int = 1  # compaction has durably removed what is before
     first_max: int = 1  # ... and was allowed to go this far
+    cut_to: int | None = None  # a truncation in flight leaves all, or nothing after this
 
     def copy(self) -> "Ledger":
         """For one of several futures."""
-        return Ledger(list(self.promised), list(self.in_flight), self.first_min, self.first_max)
+        bounds = self.first_min, self.first_max, self.cut_to
+        return Ledger(list(self.promised), list(self.in_flight), *bounds)
 
     def hold(self, log: Guest, *, batch_is_atomic: bool) -> None:
         """Compare; what the log shows now it has promised from now on."""
@@ -63,6 +65,9 @@ class Ledger:
             raise BrokenPromiseError(
                 kind, f"begins at {first}, not {self.first_min}..{self.first_max}"
             )
+        if self.cut_to is not None and last == self.cut_to:
+            del self.promised[last:]
+            self.cut_to = None
         if last < len(self.promised):
             raise BrokenPromiseError("lost", f"{last} of {len(self.promised)} entries are there")
         try:
@@ -99,7 +104,7 @@ class Life:
             raise BrokenPromiseError("hidden", f"cannot be opened: {error}") from error
         self.hold(self.log)
         # Recovery has cut off what it did not show, and undone nothing else.
-        self.ledger.in_flight = []
+        self.ledger.in_flight, self.ledger.cut_to = [], None
         self.ledger.first_min = self.ledger.first_max = self.log.first_index
 
     def hold(self, log: Guest) -> None:
@@ -110,6 +115,12 @@ class Life:
         self.log.append(payloads)
         self.ledger.promised += self.ledger.in_flight
         self.ledger.in_flight = []
+
+    def cut_tail(self, last: int, truncate: Callable[[int], None]) -> None:
+        self.ledger.cut_to = last
+        truncate(last)
+        del self.ledger.promised[last:]
+        self.ledger.cut_to = None
 
     def let_a_guest_watch(self) -> None:
         """From now on a guest looks in now and then, also between a write and its sync."""
@@ -298,7 +309,8 @@ class Explorer:
     def _is_new(self, disk: SimDisk, ledger: Ledger) -> bool:
         """Count an image, once for all the promises it is held to."""
         self.drawn += 1
-        promises = (*ledger.promised, None, *ledger.in_flight, ledger.first_min, ledger.first_max)
+        bounds = ledger.first_min, ledger.first_max, ledger.cut_to
+        promises = (*ledger.promised, None, *ledger.in_flight, *bounds)
         image = hash((frozenset(disk.files().items()), promises))
         if image in self._seen:
             return False

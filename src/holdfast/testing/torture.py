@@ -10,9 +10,13 @@ from random import Random
 
 from holdfast.testing.explorer import BrokenPromiseError, Explorer, Subject
 from holdfast.testing.kills import KillRounds
+from holdfast.testing.raft_wal import RaftWalSubject
 from holdfast.testing.shanghai import ShanghaiSubject
 
-SUBJECTS: dict[str, Callable[[], Subject]] = {"shanghai": ShanghaiSubject}
+SUBJECTS: dict[str, Callable[[], Subject]] = {
+    "shanghai": ShanghaiSubject,
+    "raft-wal": RaftWalSubject,
+}
 KINDS = ("lost", "invented", "hidden")
 FAULTS = ("eio", "enospc", "short write", "sync eio")
 

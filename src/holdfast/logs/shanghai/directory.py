@@ -138,21 +138,3 @@ def write_mark(disk: Disk, mark: Mark | None) -> None:
 
 def _crc_of(mark: Mark) -> int:
     return crc32(f"{mark.name} {mark.id} {mark.size} {mark.last_lsn}".encode())
-
-
-def keep_aside(disk: Disk, name: str, offset: int, data: bytes) -> str:
-    """Save bytes that are about to be cut from a segment; return the file that holds them."""
-    for attempt in range(1, 1000):
-        kept = f"{name}.{offset}{f'-{attempt}' if attempt > 1 else ''}.cut"
-        try:
-            disk.create(kept, data)
-        except FileExistsError:
-            file = disk.open(kept)
-            try:
-                same = file.read_at(0, len(data) + 1) == data
-            finally:
-                file.close()
-            if not same:
-                continue
-        return kept
-    raise FileExistsError(f"{name}: 999 cuts at byte {offset} are kept; move some away")

@@ -19,13 +19,13 @@ from dataclasses import dataclass, field
 from holdfast.disk import Disk
 from holdfast.formats import shanghai as fmt
 from holdfast.formats.flaw import Flaw
+from holdfast.logs.cuts import keep_aside
 from holdfast.logs.log import Damage
 from holdfast.logs.shanghai.directory import (
     Found,
     Mark,
     cross_check,
     find_segments,
-    keep_aside,
     read_mark,
     segment_name,
     segment_sizes,

@@ -17,11 +17,11 @@ from holdfast.disk import Disk
 from holdfast.errors import HoldfastError
 from holdfast.formats import shanghai as fmt
 from holdfast.formats.flaw import Flaw
+from holdfast.logs.cuts import keep_aside
 from holdfast.logs.log import Damage
 from holdfast.logs.shanghai.directory import (
     Found,
     Mark,
-    keep_aside,
     segment_name,
     segment_sizes,
     write_mark,

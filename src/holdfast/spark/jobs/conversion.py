@@ -20,6 +20,7 @@ from pyspark.sql import SparkSession
 
 from holdfast import runtime
 from holdfast.disk import OsDisk
+from holdfast.errors import UnsupportedError
 from holdfast.logs.log import SegmentInfo
 from holdfast.logs.open import FORMATS, format_of
 from holdfast.logs.scan_plan import ScanTask
@@ -137,12 +138,14 @@ def _look(path: str) -> _Sound:
 
 
 def _copy(spark: SparkSession, source: _Sound, making: str, segment_size_max: int) -> None:
+    adopt = FORMATS[source.format].adopt_segments
+    if adopt is None:
+        raise UnsupportedError(f"segments of a {source.format} log cannot be copied as they are")
     groups = _groups(source.segments, segment_size_max)
     work = [_CopyWork(source, group, making, segment_size_max) for group in groups]
     copied = [one for part in run_tasks(spark, work, _copy_in_worker) for one in part]
     if copied:
         drop_others(making, {segment.name for segment in copied})
-    adopt = FORMATS[source.format].adopt_segments
     adopt(OsDisk(making), copied, first_index=source.first_index)
 
 
@@ -150,6 +153,7 @@ def _copy_in_worker(work: _CopyWork) -> list[Copied]:
     stem = f"{work.segments[0].name}.{runtime.new_id().hex}"  # no other attempt's name
     source, target = OsDisk(work.source.path), OsDisk(work.target)
     copy = FORMATS[work.source.format].copy_segments
+    assert copy is not None, "refused before"
     return copy(source, work.segments, target, stem, segment_size_max=work.segment_size_max)
 
 

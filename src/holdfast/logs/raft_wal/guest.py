@@ -1,0 +1,307 @@
+"""A raft-wal log read without owning it: no lock, no change, beside a live owner too."""
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from holdfast import runtime
+from holdfast.disk import Disk
+from holdfast.errors import CorruptError, OutOfRangeError
+from holdfast.formats import raft_wal as fmt
+from holdfast.formats.flaw import Flaw
+from holdfast.formats.raft_entry import RaftEntry, decode_entry
+from holdfast.formats.raft_meta import SegmentMeta
+from holdfast.logs.log import Damage, OnDamage, SegmentInfo, clip
+from holdfast.logs.raft_wal.checkpoints import check_checkpoints
+from holdfast.logs.raft_wal.columns import raft_columns
+from holdfast.logs.raft_wal.directory import header_of, name_of
+from holdfast.logs.raft_wal.meta_store import MetaStore
+from holdfast.logs.raft_wal.recovery import Survey, survey
+from holdfast.logs.raft_wal.segment import Sealed, Tail, read_batches
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_LOOKS_MAX = 20
+_LOADED_MAX = 16  # sealed segments that are kept at hand for single reads
+
+
+class RaftWalGuest:
+    """A raft-wal log as a reader sees it: a server's, while it runs, or one of our own.
+
+    A log with damaged segments opens all the same: `damage` says what is wrong, and sound entries
+    can be read.  CorruptError if its meta store is damaged or gone.
+    """
+
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
+        self._segments: tuple[Sealed | Tail, ...] = ()
+        self._recent: Sealed | Tail | None = None  # the next read is often near the last one
+        self._loaded: dict[str, Sealed] = {}
+        self._broken: dict[str, Damage] = {}
+        self.damage: tuple[Damage, ...] = ()
+        self._meta = self._open_meta()
+        self._survey()
+
+    @property
+    def first_index(self) -> int:
+        segments = self._segments
+        return segments[0].first_index if segments else 1
+
+    @property
+    def last_index(self) -> int:
+        segments = self._segments
+        return segments[-1].stop_index - 1 if segments else 0
+
+    @property
+    def codec(self) -> int:
+        """Whose payloads these are: 1 for Raft entries, from 65536 on for others."""
+        segments = self._segments
+        return segments[-1].meta.codec if segments else fmt.RAFT_CODEC
+
+    @property
+    def stable(self) -> dict[bytes, bytes]:
+        """All keys of the stable store."""
+        return self._meta.stable
+
+    def get(self, key: bytes) -> bytes | None:
+        """A value of the stable store; None if there is none."""
+        return self._meta.get(key)
+
+    def get_uint64(self, key: bytes) -> int:
+        """A number of the stable store; 0 if there is none."""
+        return self._meta.get_uint64(key)
+
+    def read(self, index: int) -> bytes:
+        """One payload, its checksum verified.  OutOfRangeError if there is no such entry."""
+        segment = self._recent
+        if segment is None or not segment.first_index <= index < segment.stop_index:
+            segment = self._segment_of(index)
+        return segment.read(index)
+
+    def get_log(self, index: int) -> RaftEntry:
+        """One Raft entry, its checksum and its index verified."""
+        entry = decode_entry(self.read(index))
+        if isinstance(entry, Flaw):
+            raise CorruptError(f"entry {index}", entry.offset, entry.why)
+        if entry.index != index:
+            raise CorruptError(f"entry {index}", 0, f"it says it is entry {entry.index}")
+        return entry
+
+    def scan(
+        self,
+        start: int | None = None,
+        stop: int | None = None,
+        *,
+        on_damage: OnDamage | None = None,
+    ) -> "Iterator[pa.RecordBatch]":
+        """Entries start..stop-1 as Arrow batches of `index`, `payload` and `offset`.
+
+        Without a copy on sealed segments, every checksum verified.  Yields what is sound before
+        a damaged batch, then raises CorruptError; with `on_damage`, tells it and goes on behind.
+        """
+        start, stop = clip(start, stop, self.first_index, self.last_index)
+        return self._scan(self._segments, start, stop, on_damage)
+
+    def refresh(self) -> int:
+        """See what the owner has appended, rotated or truncated; return last_index."""
+        before = self._meta.txid
+        tail = self._segments[-1] if self._segments else None
+        is_new = self._meta.refresh() != before
+        if is_new or self.damage or not isinstance(tail, Tail) or not tail.is_made:
+            self._survey()
+        else:
+            self._follow(tail)
+        return self.last_index
+
+    def segments(self) -> list[SegmentInfo]:
+        return [
+            SegmentInfo(
+                segment.name,
+                "damaged" if segment.name in self._broken else _state_of(segment),
+                segment.first_index,
+                segment.stop_index - 1,
+                segment.size,
+                runtime.from_rfc3339(segment.meta.create_time),
+                f"{segment.meta.id:016x}",
+            )
+            for segment in self._segments
+        ]
+
+    def check(self, name: str) -> Damage | None:
+        """Read one segment from end to end and verify every checksum."""
+        for segment in self._segments:
+            if segment.name == name and isinstance(segment, Sealed):
+                return self._broken.get(name) or segment.check()
+        state = self._look_twice()
+        if all(name_of(meta) != name for meta in state.state.segments):
+            raise FileNotFoundError(f"the log has no segment {name}")
+        return next((damage for damage in state.all_damage() if damage.file == name), None)
+
+    def decode_columns(self, batch: "pa.RecordBatch") -> "pa.RecordBatch | None":
+        """The fields of the Raft entries of a scanned batch; None if they are something else."""
+        return raft_columns(batch) if self.codec == fmt.RAFT_CODEC else None
+
+    def facts(self) -> dict[str, str]:
+        """What only a raft-wal log has: its codec and its stable keys."""
+        codec = {fmt.RAFT_CODEC: "Raft entries", fmt.OPAQUE_CODEC: "opaque payloads"}
+        facts = {"codec": f"{self.codec} ({codec.get(self.codec, 'custom')})"}
+        for key, value in sorted(self.stable.items()):
+            number = f" ({int.from_bytes(value, 'little')})" if len(value) == 8 else ""
+            text = value.decode("ascii") if value.isascii() and not number else ""
+            is_text = text.isprintable() and bool(text)
+            name = f"stable {key.decode('utf-8', 'backslashreplace')}"
+            facts[name] = text if is_text else f"{value.hex() or 'empty'}{number}"
+        return facts
+
+    def check_whole(self) -> list[Damage]:
+        """What only the whole log can tell: the sums of the verifier's checkpoints."""
+        if self.codec != fmt.RAFT_CODEC:
+            return []
+        return [
+            Damage(self._segment_of(first).name, 0, first, last, why)
+            for first, last, why in check_checkpoints(self)
+        ]
+
+    def close(self) -> None:
+        for segment in self._segments:
+            segment.close()
+        self._publish(())
+        self._meta.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        state = ", damaged" if self.damage else ""
+        span = f"{self.first_index}..{self.last_index}"
+        return f"<{type(self).__name__} {span} in {len(self._segments)} segments{state}>"
+
+    # Looking
+
+    def _open_meta(self) -> MetaStore:
+        return MetaStore(self._disk, read_only=True)
+
+    def _survey(self) -> None:
+        for look in range(_LOOKS_MAX):
+            try:
+                result = self._look_twice()
+                if len(result.found.commits) and result.tail:
+                    self._sync(name_of(result.tail))
+                return self._show(result)
+            except FileNotFoundError:  # rotated and truncated since that look
+                if look == _LOOKS_MAX - 1:
+                    raise
+
+    def _sync(self, name: str) -> None:
+        file = self._disk.open(name)
+        try:
+            file.sync()  # what a guest shows must not vanish in a power cut
+        finally:
+            file.close()
+
+    def _look_twice(self) -> Survey:
+        """The meta store and the files are not read at one instant: beside a live owner they may
+        seem to contradict each other.  What is damaged looks the same a second time."""
+        seen: list[Damage] | None = None
+        for look in range(_LOOKS_MAX):
+            try:
+                self._meta.refresh()
+                result = survey(self._disk, self._meta.load())
+            except FileNotFoundError:  # truncated between the look at names and at bytes
+                if look == _LOOKS_MAX - 1:
+                    raise
+                continue
+            if not result.damage or result.damage == seen:
+                break
+            seen = result.damage
+        return result
+
+    def _show(self, result: Survey) -> None:
+        segments: list[Sealed | Tail] = []
+        for meta in result.state.segments:
+            if meta.sealed:
+                segments.append(Sealed(self._disk, meta, result.sizes.get(name_of(meta), 0)))
+            else:
+                segments.append(self._tail_of(meta, result))
+        self._publish(tuple(segments))
+        self.damage = tuple(result.damage)
+        sealed = {s.name for s in segments if isinstance(s, Sealed)}
+        self._broken = {d.file: d for d in result.damage if d.file in sealed}
+
+    def _tail_of(self, meta: SegmentMeta, result: Survey) -> Tail:
+        name = name_of(meta)
+        file = self._disk.open(name) if name in result.sizes else None
+        return Tail(file, meta, result.found)
+
+    def _follow(self, tail: Tail) -> None:
+        while not tail.index_start:
+            found = read_batches(tail.file, tail.stop)
+            if not len(found.commits):
+                return
+            if tail.stop == 0:
+                header = fmt.decode_header(tail.file.read_at(0, fmt.HEADER_SIZE))
+                if header != header_of(tail.meta):
+                    return self._survey()
+            tail.file.sync()  # what a guest shows must not vanish in a power cut
+            tail.extend(found)
+        return None
+
+    def _publish(self, segments: tuple[Sealed | Tail, ...]) -> None:
+        """From now on readers see these, and no others."""
+        self._segments, self._recent, self._loaded = segments, None, {}
+
+    # Reading
+
+    def _scan(
+        self,
+        segments: Sequence[Sealed | Tail],
+        start: int,
+        stop: int,
+        on_damage: OnDamage | None,
+    ) -> "Iterator[pa.RecordBatch]":
+        for segment in segments:
+            end = min(stop, segment.stop_index)
+            if start >= end:
+                continue
+            if damage := self._broken.get(segment.name):
+                if on_damage is None:
+                    raise CorruptError(damage.file, damage.offset, damage.why)
+                on_damage(Damage(damage.file, damage.offset, start, end - 1, damage.why))
+            else:
+                yield from segment.scan(start, end, on_damage)
+            start = end
+            if isinstance(segment, Sealed) and segment.name not in self._loaded:
+                segment.unload()
+
+    def _segment_of(self, index: int) -> Sealed | Tail:
+        segments = self._segments
+        if not self.first_index <= index <= self.last_index:
+            had = f"{self.first_index}..{self.last_index}"
+            raise OutOfRangeError(f"entry {index} of a log that holds {had}")
+        segment = segments[bisect_right(segments, index, key=lambda s: s.first_index) - 1]
+        if damage := self._broken.get(segment.name):
+            raise CorruptError(damage.file, damage.offset, f"entry {index}: {damage.why}")
+        if isinstance(segment, Sealed):
+            self._keep_loaded(segment)
+        self._recent = segment
+        return segment
+
+    def _keep_loaded(self, segment: Sealed) -> None:
+        if segment.name not in self._loaded:
+            while len(self._loaded) >= _LOADED_MAX:
+                self._loaded.pop(next(iter(self._loaded))).unload()
+            self._loaded[segment.name] = segment
+
+
+def _state_of(segment: Sealed | Tail) -> str:
+    return "sealed" if isinstance(segment, Sealed) else "active"

@@ -1,0 +1,19 @@
+from collections.abc import Iterable
+
+from holdfast.testing import LogContract
+from holdfast.testing.raft_wal import RaftWalSubject
+
+META_PAGES_SIZE = 2 * 4096
+
+
+class TestRaftWal(RaftWalSubject, LogContract):
+    """The whole contract, as every log passes it."""
+
+    lives_count = 1000
+    images_per_point = 6
+
+    def bits_to_flip(self, name: str, content: bytes) -> Iterable[int]:
+        """A sample.  bbolt has checksums on its meta pages and on nothing else."""
+        if name == "wal-meta.db":
+            return range(0, 8 * META_PAGES_SIZE, 97)
+        return range(0, 8 * len(content), 3)

@@ -1,0 +1,200 @@
+from collections.abc import Iterator
+
+import pytest
+
+from holdfast.disk import OsDisk
+from holdfast.errors import (
+    CorruptError,
+    HoldfastError,
+    LockedError,
+    PoisonedError,
+    UnsupportedError,
+)
+from holdfast.formats import raft_wal as fmt
+from holdfast.formats.raft_entry import RaftEntry, encode_entry
+from holdfast.logs.raft_wal import OPAQUE_CODEC, RaftWal, RaftWalGuest
+from holdfast.logs.raft_wal.log import _Batch
+from holdfast.testing import SimDisk
+from holdfast.testing.sim_disk import Fault
+
+
+@pytest.fixture
+def wal() -> Iterator[RaftWal]:
+    with RaftWal(SimDisk(), segment_size_max=1000) as wal:
+        yield wal
+
+
+def entries(first: int, last: int, size: int = 9) -> list[RaftEntry]:
+    return [RaftEntry(i, 1, 0, bytes([i % 256]) * size) for i in range(first, last + 1)]
+
+
+def test_an_empty_log_may_begin_anywhere(wal: RaftWal) -> None:
+    assert (wal.first_index, wal.last_index) == (1, 0)
+    assert (wal.raft_first_index, wal.raft_last_index) == (0, 0)
+    wal.store_logs(entries(2**53 + 1, 2**53 + 3))
+    assert (wal.raft_first_index, wal.raft_last_index) == (2**53 + 1, 2**53 + 3)
+    assert [segment.id for segment in wal.segments()] == ["0000000000000001"]
+
+
+@pytest.mark.parametrize("first", [0, 1, 3, 5, 6])
+def test_indexes_go_on_where_the_log_ends(wal: RaftWal, first: int) -> None:
+    wal.store_logs(entries(2, 3))
+    with pytest.raises(ValueError, match=f"tried to append index {first} after 3"):
+        wal.store_logs(entries(first, first + 1))
+    wal.store_logs(entries(4, 4))
+    assert wal.last_index == 4
+
+
+def test_a_batch_has_no_gap_and_may_be_empty(wal: RaftWal) -> None:
+    wal.store_logs([])
+    with pytest.raises(ValueError, match="non-monotonic"):
+        wal.store_logs([RaftEntry(1), RaftEntry(3)])
+    with pytest.raises(ValueError, match="tried to append index 0"):
+        wal.store_logs([RaftEntry(0)])
+    assert wal.last_index == 0
+
+
+def test_entries_too_large_are_refused_before_anything_is_written(wal: RaftWal) -> None:
+    with pytest.raises(ValueError, match="the most is 67108864"):
+        wal.store_logs([RaftEntry(1, data=bytes(fmt.ENTRY_SIZE_MAX))])
+    wal.store_logs(entries(1, 1))
+
+
+@pytest.mark.parametrize("size", [0, 32, 2**31])
+def test_a_segment_size_that_cannot_be_is_refused(size: int) -> None:
+    disk = SimDisk()
+    with pytest.raises(ValueError, match="a segment takes"):
+        RaftWal(disk, segment_size_max=size)
+    assert disk.files() == {}
+
+
+def test_removed_entries_are_gone_at_once(wal: RaftWal) -> None:
+    wal.store_logs(entries(1, 9))
+    wal.delete_range(1, 4)
+    wal.delete_range(8, 9)
+    for index in (4, 8):
+        with pytest.raises(HoldfastError):
+            wal.get_log(index)
+    assert (wal.first_index, wal.last_index) == (5, 7)
+    with pytest.raises(ValueError, match="only suffix or prefix"):
+        wal.delete_range(6, 6)
+    for nothing in ((9, 3), (0, 4), (8, 20)):
+        wal.delete_range(*nothing)
+    wal.delete_range(0, 2**64 - 1)
+    assert (wal.raft_first_index, wal.last_index) == (0, 7)
+
+
+def test_a_tail_truncated_to_nothing_goes_on_where_it_began(wal: RaftWal) -> None:
+    wal.store_logs(entries(1, 9))
+    wal.truncate_head(4)
+    wal.truncate_tail(3)
+    assert (wal.first_index, wal.last_index) == (4, 3)
+    for wrong in (2, 1):
+        with pytest.raises(ValueError, match="begins at 4"):
+            wal.truncate_tail(wrong)
+    with pytest.raises(ValueError, match="ends at 3"):
+        wal.truncate_head(5)
+    wal.store_logs(entries(4, 4))
+
+
+def test_the_stable_store_outlives_its_owner() -> None:
+    disk = SimDisk()
+    with RaftWal(disk) as wal:
+        wal.set(b"LastVoteCand", b"server-1:8300")
+        wal.set_uint64(b"CurrentTerm", 2**64 - 1)
+        with pytest.raises(ValueError, match="uint64"):
+            wal.get_uint64(b"LastVoteCand")
+    with RaftWal(disk) as wal:
+        assert wal.get(b"LastVoteCand") == b"server-1:8300"
+        assert wal.get_uint64(b"CurrentTerm") == 2**64 - 1
+        assert (wal.get(b"other"), wal.get_uint64(b"other")) == (None, 0)
+        wal.set(b"LastVoteCand", None)
+        assert wal.stable == {b"CurrentTerm": b"\xff" * 8}
+
+
+def test_a_codec_is_recorded_and_checked() -> None:
+    disk = SimDisk()
+    with RaftWal(disk, codec=70_000) as wal:
+        wal.append([b"mine"])
+        with pytest.raises(ValueError, match="codec is 70000"):
+            wal.store_logs(entries(2, 2))
+    with pytest.raises(UnsupportedError, match="70000"):
+        RaftWal(disk, codec=OPAQUE_CODEC)
+    with RaftWal(disk) as wal:
+        assert (wal.codec, wal.append([b"more"])) == (70_000, 2)
+    with pytest.raises(ValueError, match="reserved"):
+        RaftWal(disk, codec=2)
+
+
+def test_a_new_log_takes_the_codec_of_its_first_write() -> None:
+    disk = SimDisk()
+    with RaftWal(disk) as wal:
+        assert wal.append([b"text"]) == 1
+        with pytest.raises(ValueError, match="not that of Raft entries"):
+            wal.store_logs(entries(2, 2))
+    with RaftWal(disk) as wal:
+        assert (wal.codec, wal.append([b"more"]), wal.read(1)) == (OPAQUE_CODEC, 2, b"text")
+
+
+def test_a_log_of_raft_entries_takes_nothing_else(wal: RaftWal) -> None:
+    assert wal.append([encode_entry(entry) for entry in entries(1, 3)]) == 3
+    with pytest.raises(ValueError, match="no Raft entry"):
+        wal.append([b"text"])
+    wal.delete_range(1, 3)
+    with pytest.raises(ValueError, match="no Raft entry"):
+        wal.append([b"text"])
+    wal.store_logs(entries(1, 3))
+    with pytest.raises(ValueError, match="non-monotonic"):
+        wal.append([encode_entry(RaftEntry(4)), encode_entry(RaftEntry(6))])
+    assert wal.get_log(3) == entries(3, 3)[0]
+
+
+def test_an_entry_that_says_it_is_another_is_damage() -> None:
+    disk = SimDisk()
+    with RaftWal(disk, codec=OPAQUE_CODEC) as wal:
+        wal.append([encode_entry(RaftEntry(7)), b"\xff"])
+        with pytest.raises(CorruptError, match="says it is entry 7"):
+            wal.get_log(1)
+        with pytest.raises(CorruptError, match="no number"):
+            wal.get_log(2)
+
+
+def test_sizes_follow_the_pace() -> None:
+    now, disk = [10**12], SimDisk()
+    sizes = []
+    with RaftWal(disk, segment_fill_ms=1000, now_ms=lambda: now[0]) as wal:
+        for pause in (0, 0, 999, 2001, 10**6):
+            sizes.append(wal._tail.meta.size_limit // 2**20)
+            now[0] += pause
+            wal.store_logs(entries(wal.last_index + 1, wal.last_index + 1))
+            wal.rotate()
+    assert sizes == [1, 2, 4, 4, 2]
+
+
+def test_files_are_of_their_full_size_from_the_start(wal: RaftWal) -> None:
+    disk = wal._disk
+    assert [size for name, size in disk.list().items() if name.endswith(".wal")] == [1000]
+
+
+def test_a_program_that_holds_bbolts_lock_is_told_of(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    with RaftWal(OsDisk(tmp_path)) as wal:
+        wal.store_logs(entries(1, 1))
+        lock = wal._meta._lock
+        assert lock is not None and lock._directory is not None
+        lock._directory.release()
+        with pytest.raises(LockedError):
+            RaftWal(OsDisk(tmp_path))
+        with RaftWalGuest(OsDisk(tmp_path)) as guest:
+            assert guest.last_index == 1
+
+
+def test_nothing_is_written_behind_a_seal_whose_rotation_failed() -> None:
+    disk = SimDisk()
+    with RaftWal(disk, codec=OPAQUE_CODEC, segment_size_max=200) as wal:
+        disk.posix.fault = Fault("sync eio", disk.posix.calls + 2, for_ever=True)
+        batches = [_Batch([bytes(20 * 2**20)], OPAQUE_CODEC) for _ in range(2)]
+        with pytest.raises(PoisonedError):
+            wal._commit(batches)
+        disk.posix.fault = None
+    with RaftWal(disk.after_kill()) as wal:
+        assert (wal.last_index, wal.mended[0][-20:]) == (1, "its seal is finished")
