@@ -33,6 +33,7 @@ ENTRIES = [payload for batch in BATCHES for payload in batch]
 
 class LogContract:
     batch_is_atomic: bool
+    sequence_max = 3
     lives_count = 3000
     images_per_point = 22
     images_min = 100_000
@@ -181,7 +182,7 @@ class LogContract:
     def test_no_crash_loses_or_invents(self) -> None:
         """Every crash point of any three steps, and lives that are cut short five times."""
         explorer = Explorer(self, images_per_point=self.images_per_point)
-        for sequence in explorer.sequences(3):
+        for sequence in explorer.sequences(self.sequence_max):
             explorer.every_crash_point(sequence)
         for seed in range(self.lives_count):
             explorer.lives(seed)
