@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from holdfast.cli.console import JsonOption, LogPath, answer, answer_json, remark
+from holdfast.cli.console import JsonOption, LogPath, answer, answer_json, progress, remark
 from holdfast.cli.log_report import verdict_table
 from holdfast.cli.opening import find_log
 from holdfast.cli.sparking import MasterOption, spark_session
@@ -74,7 +74,10 @@ def replay(
     pairs = [option.partition("=") for option in options or []]
     if wrong := [name for name, equals, _ in pairs if not equals]:
         raise typer.BadParameter(f"write --option NAME=VALUE, not {wrong[0]!r}")
-    with spark_session(master, "replaying") as spark:
+    with (
+        spark_session(master, "replaying", bar=False) as spark,
+        progress("replayed", unit="entries") as show,
+    ):
         from holdfast.spark.jobs import replay as run
 
         report = run(
@@ -85,6 +88,7 @@ def replay(
             checkpoint=checkpoint,
             start=start,
             entries_per_batch=entries_per_batch,
+            on_progress=show,
         )
     if as_json:
         answer_json(asdict(report))

@@ -27,8 +27,11 @@ _CORRUPT = re.compile(r"(.+?) at byte (\d+): (.+)")
 
 
 @contextmanager
-def spark_session(master: str | None, doing: str) -> "Iterator[SparkSession]":
-    """A session whose jobs draw a bar on stderr, where a terminal is watching."""
+def spark_session(master: str | None, doing: str, *, bar: bool = True) -> "Iterator[SparkSession]":
+    """A session whose jobs draw a bar on stderr, where a terminal is watching.
+
+    A stream's jobs are not ours to count: its command draws its own and says `bar=False`.
+    """
     from rich.console import Console
 
     console = Console(stderr=True)
@@ -39,7 +42,7 @@ def spark_session(master: str | None, doing: str) -> "Iterator[SparkSession]":
     from holdfast.spark.progress import progress
 
     try:
-        with progress(spark, doing, console):
+        with progress(spark, doing, console if bar else None):
             yield spark
     except PySparkException as error:
         raise told(str(error)) from error

@@ -50,7 +50,10 @@ class KillRounds:
             *(sys.executable, "-m", "holdfast.testing.writer", str(self.path)),
             *("--format", self.format, "--seed", str(self.seed), "--life", str(self.kills)),
         )
-        self._writer = subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True)
+        # A process group of its own: Ctrl-C is for us, who then stop it.
+        self._writer = subprocess.Popen(
+            arguments, stdout=subprocess.PIPE, text=True, process_group=0
+        )
 
     def hear(self, until_lines: int) -> bool:
         """Wait until the writer has said so much; False if it died before."""

@@ -6,13 +6,15 @@ see to it.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from holdfast.disk import OsDisk
+from holdfast.reports import open_guest
 
 _POLL_SECONDS = 1
 
@@ -36,10 +38,12 @@ def replay(
     checkpoint: str,
     start: int | str = "earliest",
     entries_per_batch: int | None = None,
+    on_progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> ReplayReport:
     """Send all that the log has, and the checkpoint does not know of yet, to a sink.
 
     `start` counts when the checkpoint is new.  A sink that is a log gets the payloads alone.
+    `on_progress` is told after each batch how far in the log it has come, and where that ends.
     """
     rows = spark.readStream.format("holdfast-log").option("startingIndex", str(start))
     if entries_per_batch is not None:
@@ -54,10 +58,15 @@ def replay(
         .trigger(availableNow=True)
         .start()
     )
+    with closing(open_guest(source)) as guest:
+        last = guest.last_index
     ended: dict[int, tuple[int, int]] = {}
     try:
         while not query.awaitTermination(_POLL_SECONDS):
             ended |= _batches(query)
+            if ended:
+                reached = ended[max(ended)][0] - 1
+                on_progress(reached, max(last, reached))
     except BaseException:
         query.stop()
         raise
