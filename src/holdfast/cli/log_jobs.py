@@ -13,7 +13,7 @@ from holdfast.cli.sparking import MasterOption, spark_session
 from holdfast.cli.units import count_of, human_size, human_span, human_time
 
 if TYPE_CHECKING:
-    from holdfast.spark.jobs import StatsReport
+    from holdfast.spark.jobs import ReplayReport, StatsReport
 
 _BAR_WIDTH = 40
 _LINES_MAX = 40
@@ -90,6 +90,10 @@ def replay(
             entries_per_batch=entries_per_batch,
             on_progress=show,
         )
+    _tell_replay(report, sink, as_json=as_json)
+
+
+def _tell_replay(report: "ReplayReport", sink: str, *, as_json: bool) -> None:
     if as_json:
         answer_json(asdict(report))
     elif report.first_index is None or report.last_index is None:
