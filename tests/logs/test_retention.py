@@ -2,8 +2,8 @@ import pytest
 
 from holdfast.logs.log import SegmentInfo
 from holdfast.logs.replicas import Replica, Replicas
+from holdfast.logs.retention import choose
 from holdfast.logs.shanghai import Retention, ShanghaiLog
-from holdfast.logs.shanghai.retention import choose
 from holdfast.testing import SimDisk
 from holdfast.testing.log_contract import contents
 
