@@ -7,6 +7,10 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 from holdfast.disk import Disk, OsDisk, Path
 from holdfast.errors import HoldfastError
 from holdfast.logs import staging
+from holdfast.logs.file_log import FileLog, FileLogGuest
+from holdfast.logs.file_log import repair as file_log_repair
+from holdfast.logs.file_log import tasks as file_log_tasks
+from holdfast.logs.file_log.directory import is_file_log
 from holdfast.logs.log import Damage, Guest, Log, SegmentInfo
 from holdfast.logs.raft_wal import RaftWal, RaftWalGuest
 from holdfast.logs.raft_wal import repair as raft_wal_repair
@@ -66,6 +70,16 @@ FORMATS = {
         raft_wal_tasks.check_segment,
         raft_wal_repair.plan_repair,
         raft_wal_repair.apply_repair,
+    ),
+    "file-log": Format(
+        "file-log",
+        is_file_log,
+        FileLog,
+        FileLogGuest,
+        file_log_tasks.scan_segment,
+        file_log_tasks.check_segment,
+        file_log_repair.plan_repair,
+        file_log_repair.apply_repair,
     ),
 }
 

@@ -269,8 +269,8 @@ class SimPosix(Posix):
 
     def _call(self, kind: str) -> str:
         """Count a call; fail it if its turn has come."""
-        fault, number = self.fault, self.calls
         self.trace.append(kind)
+        fault, number = self.fault, len(self.trace) - 1
         if fault is None or not (number == fault.at or (fault.for_ever and number > fault.at)):
             return ""
         fails = kind in FAILING[fault.kind]

@@ -11,7 +11,7 @@ class TestFileLog(FileLogSubject, LogContract):
     # A life of this log costs three times one of Shanghai's.  For all of three steps: torture.
     sequence_max = 2
     lives_count = 1500
-    images_per_point = 60
+    images_per_point = 75
 
     def bits_to_flip(self, name: str, content: bytes) -> Iterable[int]:
         """Those that something covers: heads.  The format has no checksums."""

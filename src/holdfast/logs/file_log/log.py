@@ -269,6 +269,7 @@ class FileLog(Owner):
         if not self.first_index <= index <= self.last_index:
             span = f"{self.first_index}..{self.last_index}"
             raise ValueError(f"the log holds {span}: it cannot end at {index - 1}")
+        self._finish()
         part = next(part for part in reversed(self._parts) if part.first_index <= index)
         first = part.first_index
         keeps_file = index > first or index == self.first_index
@@ -284,6 +285,7 @@ class FileLog(Owner):
         compacts = has_it and self.term_at(index) == term
         if compact_only and not compacts:
             raise ValueError(f"the log has no entry {index} of term {term} to begin behind")
+        self._finish()
         temporary = write_temporary(self._disk, index, term, data, self._stamps)
         old = self._stamps.history(SNAPSHOT, self._disk.list().__contains__)
         if compacts:

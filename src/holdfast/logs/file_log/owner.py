@@ -115,12 +115,17 @@ class Owner(FileLogGuest):
         self._writer = Writer(self._disk, last.name, last.head, result.tail, self._sync_mode)
         self._term = self.last_term
 
+    def _finish(self) -> None:
+        """Leave the last file without a record of ours."""
+        if self._writer is not None:
+            self._writer.finish()
+
     def _close(self) -> None:
         if self._refusal == _CLOSED:
             return
         try:
-            if self._refusal is None and self._writer is not None:
-                self._writer.finish()
+            if self._refusal is None:
+                self._finish()
         finally:
             self._refusal = _CLOSED
             for part in (self._writer, self._state):

@@ -93,7 +93,7 @@ class Part:
             file.close()
         slots = rlog.decode_slots(data[rlog.TABLE_START : self.head.header.table_stop])
         count, ends = self.count, slots[: self.count]
-        sound, why = _sound(ends, len(data) - self.head.data_start)
+        sound, why = count_sound(ends, len(data) - self.head.data_start)
         if sound < count:
             offset = rlog.TABLE_START + rlog.SLOT_SIZE * sound
             return self._damage(offset, sound, count - 1, why)
@@ -190,7 +190,7 @@ class Full(Part):
             file.close()
         slots = rlog.decode_slots(data[rlog.TABLE_START : self.head.header.table_stop])
         ends = slots[: self.count]
-        sound, why = _sound(ends, len(data) - self.head.data_start)
+        sound, why = count_sound(ends, len(data) - self.head.data_start)
         bounds = np.empty(len(ends) + 1, np.int64)
         bounds[0], bounds[1:] = 0, ends
         self._open = data, bounds + self.head.data_start, sound, why
@@ -267,7 +267,7 @@ class Last(Part):
         return flaw.offset, flaw.why
 
 
-def _sound(ends: rlog.Slots, size: int) -> tuple[int, str]:
+def count_sound(ends: rlog.Slots, size: int) -> tuple[int, str]:
     """How many of these entries are in order and inside `size` bytes, and why not more."""
     used = rlog.count_used(ends)
     ordered = rlog.count_ordered(ends[:used])
