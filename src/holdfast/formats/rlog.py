@@ -148,7 +148,10 @@ def count_ordered(ends: Slots) -> int:
         return len(ends)
     falls = ends[1:] <= ends[:-1]
     first = int(falls.argmax())
-    return first if falls[first] else len(ends)  # whether it or the next is wrong, nobody knows
+    if not falls[first]:
+        return len(ends)
+    # If the next is before the last one too, it is what is wrong; else it may be either.
+    return first + 1 if ends[first + 1] <= (ends[first - 1] if first else 0) else first
 
 
 def dirty_run(slots: Slots, at: int) -> int:

@@ -20,6 +20,8 @@ ROLL_SIZE = 524_288
 
 Record = dict[str, Any]
 _INT_MIN, _INT_MAX = -(2**31), 2**31 - 1
+_LENGTH_MAX = 2**31 - 1  # what is longer than its file is cut short, not wrong
+_ARRAY_MAX = 2**14  # room for so many is taken before the first is there
 _SAFE_MAX = 2**53 - 1  # whole numbers that a float64 holds exactly
 
 
@@ -40,7 +42,7 @@ class Redo:
     redo := "hfsr" offset:u32 prefix_crc32:u32 size:u32 record[size] crc32:u32
 
     It is synced first, so that a torn append can be done again.  `prefix_crc32` is that of all
-    bytes before the record: in another file, or one that others have rolled, it means nothing.
+    bytes before the record: beside another file, or one that was rolled, it means nothing.
     """
 
     offset: int
@@ -62,6 +64,8 @@ def decode_redo(data: bytes) -> Redo | None:
         return None
     magic, offset, prefix, size = _REDO.unpack_from(data)
     stop = _REDO.size + size
+    if len(data) < stop + 4:
+        return None
     if magic != b"hfsr" or crc32(data[:stop]) != int.from_bytes(data[stop : stop + 4], "little"):
         return None
     return Redo(offset, prefix, data[_REDO.size : stop])
@@ -105,7 +109,13 @@ def _from_number(value: Any) -> Any:
 
 def decode_records(data: bytes) -> States:
     """All whole records from the start of a file on."""
-    unpacker = msgpack.Unpacker(strict_map_key=False, max_buffer_size=max(len(data), 1))
+    unpacker = msgpack.Unpacker(
+        max_buffer_size=len(data) + 1,
+        max_str_len=_LENGTH_MAX,
+        max_bin_len=_LENGTH_MAX,
+        max_map_len=_LENGTH_MAX,
+        max_array_len=_ARRAY_MAX,
+    )
     unpacker.feed(data)
     records: list[Record] = []
     stop = 0

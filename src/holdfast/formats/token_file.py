@@ -65,7 +65,7 @@ def encode_meta(meta: Meta) -> bytes:
 def decode_meta(data: bytes) -> Meta:
     """For people to read: what cannot be decoded is left empty."""
     try:
-        found = msgpack.unpackb(data, strict_map_key=False)
+        found = msgpack.unpackb(data)
     except (ValueError, msgpack.UnpackException):
         return Meta()
     if not isinstance(found, dict):

@@ -93,6 +93,8 @@ class Owner(FileLogGuest):
             _LOG.error("damage in %r: %s", self._disk, damage)
         self._own(result)
         if not result.damage:
+            # As the original has it: whatever was asked for, and however small the first file is.
+            self._capacity = nominal_capacity(self._parts[0].head.header.capacity)
             sweep(self._disk, SNAPSHOT)
 
     def _look_again(self) -> None:
@@ -111,7 +113,6 @@ class Owner(FileLogGuest):
             return
         last = result.files[-1]
         assert isinstance(last.head, rlog.Head), "not damaged"
-        self._capacity = nominal_capacity(self._parts[0].head.header.capacity)
         self._writer = Writer(self._disk, last.name, last.head, result.tail, self._sync_mode)
         self._term = self.last_term
 

@@ -137,13 +137,17 @@ def _file_steps(found: Survey, pieces: Sequence[Piece], run: tuple[int, int]) ->
     """From the ends inwards, so that what is kept stays in one row after any crash."""
     first, last = run
     sound = {piece.name: piece for piece in pieces}
+    covered = [piece for piece in pieces if piece.stop_index <= first]
+    lost = [d for piece in covered for d in piece.damage]
+    lost += [one for one in found.damage if 0 < one.first_index < first]
+    keeps_covered = first == found.first_index and not lost
     aside, steps = [], []
     for file in reversed(found.files):
         piece = sound.get(file.name)
+        if piece is not None and piece.stop_index <= first and file.index <= last and keeps_covered:
+            continue
         if piece is None or file.index > last or piece.stop_index <= first:
-            is_covered = piece is not None and not piece.damage and piece.stop_index <= first
-            if not is_covered or file.index > last:
-                aside.append(Step(file.name, "set aside"))
+            aside.append(Step(file.name, "set aside"))
         elif piece.first_index < first and piece.damage:
             steps.append(Step(file.name, "rewrite", first))
         elif piece.stop_index > last + 1 or piece.damage:

@@ -4,7 +4,8 @@ Records are appended, and the last value of each property counts.  At 512 KiB th
 new one with one whole record takes its place, and the old one is kept under a dated name.
 
 A record has no checksum, and one that is torn can look whole with a wrong value in it: a vote that
-was never cast.  So each is written to a file of ours first, NAME.redo, which goes when this closes.
+was never cast.  So each is written to a file of ours first, which goes when this closes.  By its
+name the original takes it for a forgotten one and removes it: it undoes nothing of that program's.
 """
 
 from collections.abc import Mapping
@@ -46,6 +47,10 @@ def read_state(
     """The properties in a state file, without owning it; empty if there is none."""
     loaded = _load(disk, name, defaults)
     return {} if loaded is None else _values(loaded, defaults)
+
+
+def redo_name(name: str) -> str:
+    return f"{name}.tmp-0-redo"
 
 
 class StateFile:
@@ -110,7 +115,7 @@ class StateFile:
     def close(self) -> None:
         if self._refusal is None and self._redo is not None:
             self._redo.close()
-            self._disk.remove(self._redo_name)
+            self._disk.remove(redo_name(self._name))
         self._refusal = "the state file is closed"
         self._file.close()
         if self._lock is not None:
@@ -127,12 +132,8 @@ class StateFile:
     ) -> None:
         self.close()
 
-    @property
-    def _redo_name(self) -> str:
-        return f"{self._name}.redo"
-
     def _open(self) -> None:
-        sweep(self._disk, self._name)
+        sweep(self._disk, self._name, redo_name(self._name))
         if self._name not in self._disk.list():
             self._disk.create(self._name, b"")  # durable, so that a power cut leaves some file
         self._file = self._disk.open(self._name, writable=True)
@@ -168,8 +169,8 @@ class StateFile:
 
     def _append(self, record: bytes) -> None:
         if self._redo is None:
-            self._disk.create(self._redo_name, b"", replace=True)
-            self._redo = self._disk.open(self._redo_name, writable=True)
+            self._disk.create(redo_name(self._name), b"", replace=True)
+            self._redo = self._disk.open(redo_name(self._name), writable=True)
         redo = fmt.encode_redo(fmt.Redo(self._size, self._crc, record))
         self._redo.write_at(0, redo, sync=True)
         self._file.write_at(self._size, record, sync=True)
@@ -201,10 +202,10 @@ def _load(disk: Disk, name: str, keys: Mapping[str, Any]) -> _Loaded | None:
     data = _read(disk, name)
     if data is None:
         return None
-    redo = fmt.decode_redo(_read(disk, f"{name}.redo") or b"")
-    if redo is not None and redo.offset <= len(data):
+    redo = fmt.decode_redo(_read(disk, redo_name(name)) or b"")
+    if redo is not None and redo.offset < len(data) <= redo.offset + len(redo.record):
         before, tail = data[: redo.offset], data[redo.offset :]
-        if crc32(before) == redo.prefix_crc32 and _is_torn(tail, redo.record, keys):
+        if crc32(before) == redo.prefix_crc32 and tail != redo.record:
             states = fmt.decode_records(before + redo.record)
             return _Loaded(before + redo.record, states, redo, tail)
     states = fmt.decode_records(data)
@@ -214,17 +215,6 @@ def _load(disk: Disk, name: str, keys: Mapping[str, Any]) -> _Loaded | None:
         if fmt.counts_keys(rest, keys) > (1 if states.is_torn else 0):
             raise CorruptError(name, states.flaw.offset, f"{states.flaw.why}; records are behind")
     return _Loaded(data, states)
-
-
-def _is_torn(tail: bytes, record: bytes, keys: Mapping[str, Any]) -> bool:
-    """Is this what a crash has left of appending `record`, and not something of another writer?"""
-    if len(tail) > len(record) or tail == record:
-        return False
-    if all(byte in (0, wanted) for byte, wanted in zip(tail, record, strict=False)):
-        return True
-    states = fmt.decode_records(tail)
-    known = all(key in keys for found in states.records for key in found)
-    return states.flaw is not None or not known
 
 
 def _read(disk: Disk, name: str) -> bytes | None:
