@@ -196,6 +196,12 @@ class Full(Part):
         self._open = data, bounds + self.head.data_start, sound, why
         return self._open
 
+    def _bounds_of(self, slot: int) -> tuple[int, int]:
+        _, bounds, sound, _ = self._open or self._load()
+        if slot >= sound:
+            return super()._bounds_of(slot)
+        return bounds.item(slot), bounds.item(slot + 1)
+
     def _bounds(self, first: int, stop: int) -> Offsets:
         return (self._open or self._load())[1][first : stop + 1]
 
