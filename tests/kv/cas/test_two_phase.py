@@ -347,7 +347,7 @@ def test_writers_on_a_bad_line_agree() -> None:
     fired: Counter[str] = Counter()
     acknowledged = 0
     faults = Faults(refused=0.1, unsent=0.03, lost_answer=0.1, late=0.05)
-    for seed in range(150):
+    for seed in range(400):
         random = Random(f"bad line/{seed}")
         world = World(random, faults)
         writers = [world.process() for _ in range(3)]
@@ -355,7 +355,7 @@ def test_writers_on_a_bad_line_agree() -> None:
         for step in range(12):
             writer, name = random.choice(writers), f"wal/{random.randrange(4)}"
             data = b"%d by %d" % (step, seed)
-            world.at = len(world.calls) + random.randrange(8)  # a death, perhaps
+            world.at = len(world.calls) + random.randrange(20)  # a death, perhaps
             try:
                 writer.put_if_absent(name, data)
                 assert name not in owed
