@@ -11,6 +11,7 @@ from random import Random
 import pytest
 
 from holdfast.bucket import Bucket, DirectoryBucket
+from holdfast.bucket.directory import BucketPosix
 from holdfast.errors import DiskFullError, HoldfastError, PoisonedError
 from holdfast.testing.bucket_contract import BucketContract
 from holdfast.testing.sim_directory import SimBucketPosix
@@ -226,6 +227,24 @@ def test_after_a_failed_sync_of_a_directory_nothing_more_is_believed() -> None:
         with pytest.raises(PoisonedError, match="reopen"):
             call()
     assert posix.bucket().get("wal/2") == b"2"
+
+
+def test_a_create_is_one_durable_create_and_no_more(tmp_path: Path) -> None:
+    calls: list[str] = []
+
+    class Counting(BucketPosix):
+        def __getattribute__(self, name: str) -> object:
+            calls.append(name)
+            return super().__getattribute__(name)
+
+    bucket = DirectoryBucket(tmp_path, posix=Counting())
+    bucket.put_if_absent("wal/1", b"1")
+    calls.clear()
+    bucket.put_if_absent("wal/2", b"2")
+    assert calls == ["exists", "open", "pwrite", "close", "link", "unlink", "sync_directory"]
+    calls.clear()
+    bucket.get("wal/2")
+    assert set(calls) <= {"open", "status", "pread", "close", "sync_directory"}
 
 
 def test_a_full_disk_leaves_no_litter() -> None:
