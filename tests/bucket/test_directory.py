@@ -1,3 +1,4 @@
+import errno
 import os
 import stat
 import subprocess
@@ -12,7 +13,7 @@ import pytest
 
 from holdfast.bucket import Bucket, DirectoryBucket
 from holdfast.bucket.directory import BucketPosix
-from holdfast.errors import DiskFullError, HoldfastError, PoisonedError
+from holdfast.errors import DiskFullError, HoldfastError, PoisonedError, UnsupportedError
 from holdfast.testing.bucket_contract import BucketContract
 from holdfast.testing.sim_directory import SimBucketPosix
 from holdfast.testing.sim_disk import Fault, PowerLost
@@ -270,6 +271,16 @@ def test_private_whatever_the_umask_and_no_litter(tmp_path: Path) -> None:
     for path in found:
         wanted = 0o700 if path.is_dir() else 0o600
         assert stat.S_IMODE(path.stat().st_mode) == wanted, path
+
+
+def test_a_file_system_without_links_is_refused(tmp_path: Path) -> None:
+    class Exfat(BucketPosix):
+        def link(self, path: str, new: str) -> None:
+            raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    with pytest.raises(UnsupportedError, match="no hard links"):
+        DirectoryBucket(tmp_path, posix=Exfat()).put_if_absent("x", b"x")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_sweeps_up_what_dead_writers_left(tmp_path: Path) -> None:

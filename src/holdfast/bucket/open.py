@@ -51,7 +51,8 @@ def connect(
     if scheme == "file":
         return DirectoryBucket(url)
     if scheme == "memory":
-        return _MEMORIES.setdefault(url.removeprefix("memory://"), MemoryBucket())
+        name = _without_secrets(url).removeprefix("memory://").strip("/")
+        return _MEMORIES.setdefault(name, MemoryBucket())
     if scheme not in ("s3", "gs", "az"):
         raise ValueError(f"no bucket has an address like {_without_secrets(url)}")
     return RetryingBucket(_object_store(url, scheme, options or {}), patience)

@@ -18,10 +18,27 @@ def test_with_records_two_who_share_them_cannot_both_win(tmp_path: Path) -> None
     one.put_if_absent("wal/1", b"one")
     with pytest.raises(FileExistsError):
         two.put_if_absent("wal/1", b"two")
+    assert two.get("wal/1") == b"one"
     other = open_bucket("memory://three", cas)  # another store in the same file
     other.put_if_absent("wal/1", b"three")
     for bucket in (one, two, other):
         assert isinstance(bucket, TwoPhaseBucket)
+        bucket.close()
+
+
+def test_a_directory_is_the_same_from_everywhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cas = f"sqlite://{tmp_path}/records.db"
+    monkeypatch.chdir(tmp_path)
+    open_bucket("kv", cas).put_if_absent("wal/1", b"one")
+    for url in (str(tmp_path / "kv"), f"file://{tmp_path}/kv/", "./kv"):
+        bucket = open_bucket(url, cas)
+        with pytest.raises(FileExistsError):
+            bucket.put_if_absent("wal/1", b"two")
+        assert isinstance(bucket, TwoPhaseBucket)
+        (tmp_path / "kv" / "wal" / "2~dead").write_bytes(b"half")
+        assert bucket.sweep(1 << 60) == 1
         bucket.close()
 
 

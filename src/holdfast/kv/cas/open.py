@@ -16,7 +16,7 @@ several addresses.
 from collections.abc import Mapping
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
-from holdfast.bucket import Bucket, Patience, connect
+from holdfast.bucket import Bucket, DirectoryBucket, Patience, connect
 from holdfast.bucket import open_bucket as open_native
 from holdfast.kv.cas.dynamodb import open_dynamodb
 from holdfast.kv.cas.mysql import open_mysql
@@ -39,10 +39,17 @@ def open_bucket(
     bucket = connect(url, options=options, patience=patience)
     if cas == "native":
         return bucket
-    records = open_records(cas, url.partition("?")[0].rstrip("/"))
+    records = open_records(cas, _scope_of(url, bucket))
     two_phase = TwoPhaseBucket(bucket, records, patience=patience)
     two_phase.recover()
     return two_phase
+
+
+def _scope_of(url: str, bucket: Bucket) -> str:
+    """The same for all who mean the same bucket: a path says different things in two places."""
+    if isinstance(bucket, DirectoryBucket):
+        return f"file://{bucket.path}"
+    return url.partition("?")[0].rstrip("/")
 
 
 def open_records(url: str, scope: str) -> Records:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from uuid import UUID
 
-from holdfast.bucket import Bucket, ObjectInfo, Patience
+from holdfast.bucket import Bucket, ObjectInfo, Patience, Sweepable
 from holdfast.bucket.bucket import Buffer, checked, checked_prefix
 from holdfast.errors import CorruptError, UnavailableError
 from holdfast.kv.cas.records import Record, Records, SweptError
@@ -109,7 +109,8 @@ class TwoPhaseBucket:
         needed = {record.source for record in self._patience.ask(self._records.uncommitted)}
         orphans = [name for name in listed if name not in needed]
         self._bucket.delete(*orphans)
-        return len(orphans)
+        below = self._bucket.sweep(before_ms) if isinstance(self._bucket, Sweepable) else 0
+        return len(orphans) + below
 
     def close(self) -> None:
         self._records.close()
