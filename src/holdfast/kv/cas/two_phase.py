@@ -19,6 +19,7 @@ from uuid import UUID
 
 from holdfast.bucket import Bucket, ObjectInfo, Patience, Sweepable
 from holdfast.bucket.bucket import Buffer, checked, checked_prefix
+from holdfast.bucket.open import TWO_PHASE_MARK
 from holdfast.errors import CorruptError, UnavailableError
 from holdfast.kv.cas.records import Record, Records, SweptError
 from holdfast.runtime import new_id
@@ -69,7 +70,8 @@ class TwoPhaseBucket:
 
     def list(self, prefix: str, after: str = "") -> list[ObjectInfo]:
         found = self._bucket.list(prefix, after)
-        return [info for info in found if not _TEMPORARY.fullmatch(info.name)]
+        hidden = _TEMPORARY.fullmatch
+        return [info for info in found if not hidden(info.name) and info.name != TWO_PHASE_MARK]
 
     def delete(self, *names: str) -> None:
         """What is deleted is finished first, so that no recovery brings it back."""
