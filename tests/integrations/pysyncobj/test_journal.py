@@ -208,7 +208,7 @@ def test_cli_and_guests_see_decoded_entries_and_the_vote() -> None:
 )
 def test_what_cannot_be_kept_is_refused_and_harms_nothing(command: bytes, index: int) -> None:
     journal = filled(SimDisk(), 1)
-    with pytest.raises(ValueError, match="entry|bytes"):
+    with pytest.raises(ValueError, match=r"entry|bytes"):
         journal.add(command, index, 1)
     with pytest.raises(ValueError, match="id must be"):
         journal.setCurrentTerm(1, ("host", 1))  # type: ignore[arg-type]

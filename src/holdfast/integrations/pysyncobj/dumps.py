@@ -6,9 +6,10 @@ dump do not begin alike, because it died after the dump and before the cut, it t
 journal, with entries that it has acknowledged.
 
 Promised here: a dump has its name only when it is durable; a journal that goes on where a dump ends
-is kept; a dump that is older than the journal is refused.
+is kept; a dump that is damaged, or older than the journal, is refused.
 """
 
+import gzip
 import os
 from typing import Any
 
@@ -43,13 +44,17 @@ class JournalFirst:
     """PySyncObj's Serializer, which looks after the journal before a dump is used.
 
     The caller says by `is_starting` whether the dump is its own or comes from the leader.
+    `is_gzip` unless the application has a serializer of its own.
     """
 
-    def __init__(self, serializer: Any, journal: RaftJournal, path: str) -> None:
+    def __init__(self, serializer: Any, journal: RaftJournal, path: str, *, is_gzip: bool) -> None:
         self._serializer, self._journal, self._path = serializer, journal, path
+        self._is_gzip = is_gzip
         self.is_starting = True
 
     def deserialize(self) -> Any:
+        if self._is_gzip:
+            _check_gzip(self._path)
         data = self._serializer.deserialize()
         _, second, first, *_ = data
         if self.is_starting:
@@ -62,6 +67,13 @@ class JournalFirst:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._serializer, name)
+
+
+def _check_gzip(path: str) -> None:
+    """The checksum is behind the data, and PySyncObj stops reading before it."""
+    with gzip.open(path) as file:
+        while file.read(2**20):
+            pass
 
 
 def _sync_file(posix: Posix, path: str) -> None:

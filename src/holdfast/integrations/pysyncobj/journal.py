@@ -12,7 +12,8 @@ Invariants:
 Raft deletes entries from a follower's log only where they contradict the leader's.  PySyncObj
 deletes everything behind what a message is about, and adds most of it again from the same message
 or the next; entries that were acknowledged before are among it.  So a deletion by itself changes
-nothing on the disk, and an entry that comes back is found there and not written again.
+nothing on the disk, an entry that comes back is found there and not written again, and when the
+message is done with `take_back` undoes what was deleted without a reason.
 """
 
 import json
@@ -33,10 +34,8 @@ COMMAND_SIZE_MAX = ENTRY_SIZE_MAX - 64  # an encoded entry has less than that ar
 TERM_AND_VOTE, COMMIT_INDEX = b"PySyncObj", b"CommitIndex"
 _PENDING_SIZE_MAX = 16 * 2**20
 # The first byte of a command says what it is: regular, no-op, membership, version of the code.
-_TYPES = {
-    1: raft_entry.NOOP,
-    2: raft_entry.CONFIGURATION,
-}
+_TYPES = {1: raft_entry.NOOP, 2: raft_entry.CONFIGURATION}
+_MEMBERSHIP = b"\2"
 
 
 def _nothing() -> None: ...
@@ -91,6 +90,18 @@ class RaftJournal:
         self._refuse_if_failed()
         if self._durable < len(self._entries):
             self._guarded(self._write)
+
+    def take_back(self) -> None:
+        """See again what was deleted from the end, if nothing has contradicted it.
+
+        Not where the cluster's members change: PySyncObj has undone that change already.
+        """
+        self._refuse_if_failed()
+        is_free = self._gone and self._entries and self._durable == len(self._entries)
+        if is_free and not any(entry[0][:1] == _MEMBERSHIP for entry in self._gone):
+            self._entries += self._gone
+            self._durable = len(self._entries)
+            self._gone.clear()
 
     def fail(self, why: str) -> None:
         """From now on nothing is served: what the node knows and what its disk holds differ."""

@@ -5,8 +5,7 @@ attribute each, set once.  Here those three attributes are properties of a subcl
 puts in is replaced or wrapped, and its own code runs unchanged.  The one thing changed for the
 whole process is pysyncobj.serializer.atomicReplace, a plain rename, which now syncs.
 
-Before any message that others will rely on leaves the node, the journal is flushed.  When it fails,
-the node stops for good: see DurableSyncObj.
+When the journal fails, the node stops for good: see DurableSyncObj.
 """
 
 import copy
@@ -14,11 +13,12 @@ import logging
 import os
 import queue
 import weakref
-from typing import Any
+from typing import Any, ClassVar
 
 import pysyncobj.serializer
 from pysyncobj import FAIL_REASON, SyncObj, SyncObjConf
 
+from holdfast import runtime
 from holdfast.disk import Disk, OsDisk, OsLock
 from holdfast.errors import PoisonedError, UnsupportedError
 from holdfast.integrations.pysyncobj.dumps import (
@@ -28,17 +28,16 @@ from holdfast.integrations.pysyncobj.dumps import (
     sync_dump,
 )
 from holdfast.integrations.pysyncobj.journal import COMMAND_SIZE_MAX, RaftJournal
+from holdfast.integrations.pysyncobj.messages import CarefulTransport
 
 _LOG = logging.getLogger("holdfast")
-# Messages that say nothing about what this node has: who asks for a command, and where it went.
-# That place is no promise: no other entry will ever have the same index and the same term.
-_NO_PROMISE = ("apply_command", "apply_command_response")
 _RELIED_ON = {
     "createJournal",
     "_SyncObj__raftLog",
     "_SyncObj__transport",
     "_SyncObj__serializer",
     "_SyncObj__raftLastApplied",
+    "_SyncObj__commandsLocalCounter",
     "_SyncObj__commandsQueue",
     "_SyncObj__commandsWaitingCommit",
     "_SyncObj__commandsWaitingReply",
@@ -81,6 +80,9 @@ class DurableSyncObj(SyncObj):  # type: ignore[misc]  # PySyncObj has no types
             self.__journal._destroy()
             raise
         conf.journalFile = directory
+        # PySyncObj numbers its requests to the leader from 1 in every life, so that an answer to
+        # one of an earlier life would pass for the answer to another command, and acknowledge it.
+        self._SyncObj__commandsLocalCounter = runtime.new_id().int
 
     @property
     def failure(self) -> str | None:
@@ -106,12 +108,12 @@ class DurableSyncObj(SyncObj):  # type: ignore[misc]  # PySyncObj has no types
         """PySyncObj's journal in memory is dropped."""
 
     @property
-    def _SyncObj__transport(self) -> "FlushFirst":
+    def _SyncObj__transport(self) -> CarefulTransport:
         return self.__transport
 
     @_SyncObj__transport.setter
     def _SyncObj__transport(self, transport: Any) -> None:
-        self.__transport = FlushFirst(transport, self.__journal)
+        self.__transport = CarefulTransport(transport, self.__journal)
 
     @property
     def _SyncObj__serializer(self) -> JournalFirst:
@@ -119,7 +121,9 @@ class DurableSyncObj(SyncObj):  # type: ignore[misc]  # PySyncObj has no types
 
     @_SyncObj__serializer.setter
     def _SyncObj__serializer(self, serializer: Any) -> None:
-        self.__serializer = JournalFirst(serializer, self.__journal, self.__dump_path)
+        is_gzip = self.conf.deserializer is None
+        path = self.__dump_path
+        self.__serializer = JournalFirst(serializer, self.__journal, path, is_gzip=is_gzip)
 
     # What PySyncObj does, and how it stops
 
@@ -175,26 +179,11 @@ class DurableSyncObj(SyncObj):  # type: ignore[misc]  # PySyncObj has no types
             return waiting
 
 
-class FlushFirst:
-    """A transport that sends nothing others will rely on before the journal is flushed."""
-
-    def __init__(self, transport: Any, journal: RaftJournal) -> None:
-        self._transport, self._journal = transport, journal
-
-    def send(self, node: Any, message: Any) -> Any:
-        if message["type"] not in _NO_PROMISE:
-            self._journal.flush()
-        return self._transport.send(node, message)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._transport, name)
-
-
 class _ForkedDisk(OsDisk):
     """A disk whose locks are ours alone: PySyncObj forks to write its dump, and if this process
     is killed meanwhile, the child must not keep the node that comes next from its journal."""
 
-    _held: "weakref.WeakSet[OsLock]" = weakref.WeakSet()
+    _held: ClassVar["weakref.WeakSet[OsLock]"] = weakref.WeakSet()
 
     def lock(self, name: str | None = None) -> OsLock:
         lock = super().lock(name)
@@ -214,7 +203,7 @@ def _refuse_if_unknown() -> None:
     """Were one of these names another, a node would run without its journal, and nobody know."""
     serializer = pysyncobj.serializer.Serializer
     is_known = (
-        _RELIED_ON <= set(SyncObj.__init__.__code__.co_names)
+        _RELIED_ON.issubset(SyncObj.__init__.__code__.co_names)
         and hasattr(SyncObj, "_SyncObj__loadDumpFile")
         and "atomicReplace" in serializer.serialize.__code__.co_names
         and "atomicReplace" in serializer.setTransmissionData.__code__.co_names
