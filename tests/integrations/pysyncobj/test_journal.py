@@ -12,7 +12,13 @@ import pytest
 from pysyncobj.journal import FileJournal, MemoryJournal
 
 from holdfast.disk import OsDisk
-from holdfast.errors import CorruptError, HoldfastError, LockedError, PoisonedError
+from holdfast.errors import (
+    CorruptError,
+    HoldfastError,
+    LockedError,
+    PoisonedError,
+    UnsupportedError,
+)
 from holdfast.integrations.pysyncobj import RaftJournal
 from holdfast.integrations.pysyncobj.journal import COMMAND_SIZE_MAX, TERM_AND_VOTE, Entry, NodeId
 from holdfast.logs.raft_wal import RaftEntry, RaftWal, RaftWalGuest
@@ -242,6 +248,15 @@ def test_a_spoilt_vote_is_refused(value: bytes) -> None:
     for _ in range(2):  # and the lock is given back
         with pytest.raises(CorruptError, match="PySyncObj"):
             journal_on(disk)
+
+
+def test_the_log_of_a_raft_server_is_refused() -> None:
+    disk = SimDisk()
+    with RaftWal(disk, segment_size_max=400) as wal:
+        wal.store_logs([RaftEntry(1, 1, 0, b"not a pickle")])
+        wal.set_uint64(b"CurrentTerm", 1)
+    with pytest.raises(UnsupportedError, match="Raft server"):
+        journal_on(disk)
 
 
 def test_damage_is_refused() -> None:

@@ -14,6 +14,7 @@ from typing import Any
 import pysyncobj.syncobj
 import pytest
 from pysyncobj import FAIL_REASON, SyncObj, SyncObjConf, SyncObjException, replicated
+from pysyncobj.batteries import ReplCounter
 from tests.integrations.pysyncobj.test_kills import free_addresses
 
 from holdfast.errors import LockedError, MissingError, PoisonedError, UnsupportedError
@@ -129,6 +130,39 @@ def test_an_error_of_the_applications_own_does_not_stop_the_node(node: Single) -
     assert told.wait(WAIT_S)
     assert node.put("b", sync=True, timeout=WAIT_S) == 2
     assert node.failure is None
+
+
+class Theirs(SyncObj):  # type: ignore[misc]
+    """Somebody's node, which knows nothing of us."""
+
+    def __init__(self, own: str, others: list[str], conf: SyncObjConf, greeting: str) -> None:
+        self.counter = ReplCounter()
+        super().__init__(own, others, conf, consumers=[self.counter])
+        self.greeting = greeting
+
+
+class OursOfTheirs(DurableSyncObj, Theirs): ...
+
+
+def test_somebody_elses_node_and_its_consumers_become_durable(tmp_path: Path) -> None:
+    (address,) = free_addresses(1)
+    for life in range(2):
+        conf = SyncObjConf(
+            journalFile=tmp_path / "journal",
+            bindAddress=address,
+            autoTickPeriod=0.01,
+            raftMinTimeout=0.07,
+            raftMaxTimeout=0.09,
+            appendEntriesPeriod=0.02,
+            logCompactionMinEntries=5,
+        )
+        node = OursOfTheirs(address, [], conf, "hello")
+        for number in range(10):
+            counted = node.counter.inc(sync=True, timeout=WAIT_S)
+            assert counted == 10 * life + number + 1
+        assert (node.greeting, node.failure) == ("hello", None)
+        node.destroy_synchronous()
+    assert (tmp_path / "journal.dump").exists()
 
 
 def test_a_command_that_is_too_large_is_refused_at_once(node: Single) -> None:

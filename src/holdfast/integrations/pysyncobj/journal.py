@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, overload
 
 from holdfast.disk import Disk
-from holdfast.errors import CorruptError, PoisonedError
+from holdfast.errors import CorruptError, PoisonedError, UnsupportedError
 from holdfast.formats import raft_entry
 from holdfast.formats.raft_wal import ENTRY_SIZE_MAX, RAFT_CODEC
 from holdfast.logs.raft_wal import RaftEntry, RaftWal
@@ -87,7 +87,7 @@ class RaftJournal:
 
     def flush(self) -> None:
         """Make all that was added durable: with one sync, or none if it is."""
-        self._refuse_if_failed()
+        self.refuse_if_failed()
         if self._durable < len(self._entries):
             self._guarded(self._write)
 
@@ -96,12 +96,16 @@ class RaftJournal:
 
         Not where the cluster's members change: PySyncObj has undone that change already.
         """
-        self._refuse_if_failed()
+        self.refuse_if_failed()
         is_free = self._gone and self._entries and self._durable == len(self._entries)
         if is_free and not any(entry[0][:1] == _MEMBERSHIP for entry in self._gone):
             self._entries += self._gone
             self._durable = len(self._entries)
             self._gone.clear()
+
+    def refuse_if_failed(self) -> None:
+        if self._refusal is not None:
+            raise PoisonedError(f"{self._refusal}; start the node again")
 
     def fail(self, why: str) -> None:
         """From now on nothing is served: what the node knows and what its disk holds differ."""
@@ -109,7 +113,7 @@ class RaftJournal:
 
     def begin_with(self, first: Entry, second: Entry) -> None:
         """Cut off what is before these two, which a dump ends with, if both are here."""
-        self._refuse_if_failed()
+        self.refuse_if_failed()
         start = first[1] - self._entries[0][1] if self._entries else -1
         if start >= 0 and self._entries[start : start + 2] == [first, second]:
             self.deleteEntriesTo(start)
@@ -118,7 +122,7 @@ class RaftJournal:
 
     def add(self, command: bytes, idx: int, term: int) -> None:
         """Add an entry.  It promises nothing until `flush` has returned."""
-        self._refuse_if_failed()
+        self.refuse_if_failed()
         entries = self._entries
         if len(command) > COMMAND_SIZE_MAX:
             raise ValueError(f"a command of {len(command)} bytes; the most is {COMMAND_SIZE_MAX}")
@@ -141,7 +145,7 @@ class RaftJournal:
 
     def deleteEntriesFrom(self, entryFrom: int) -> None:
         """Delete the entries from this position on."""
-        self._refuse_if_failed()
+        self.refuse_if_failed()
         entries = self._entries
         start = slice(entryFrom, None).indices(len(entries))[0]
         if start < self._durable:
@@ -152,7 +156,7 @@ class RaftJournal:
 
     def deleteEntriesTo(self, entryTo: int) -> None:
         """Delete the entries before this position, durably, once the dump is durable."""
-        self._refuse_if_failed()
+        self.refuse_if_failed()
         stop = slice(entryTo).indices(len(self._entries))[1]
         if stop:
             self._guarded(lambda: self._cut(stop))
@@ -164,8 +168,7 @@ class RaftJournal:
     def __getitem__(self, item: slice) -> list[Entry]: ...
 
     def __getitem__(self, item: int | slice) -> Entry | list[Entry]:
-        if self._refusal is not None:
-            raise self._refused()
+        self.refuse_if_failed()
         return self._entries[item]
 
     def __len__(self) -> int:
@@ -173,7 +176,7 @@ class RaftJournal:
 
     def setCurrentTerm(self, term: int, votedForNodeId: NodeId | None) -> None:
         """Durable when this returns: a vote must not be sent, nor given twice."""
-        self._refuse_if_failed()
+        self.refuse_if_failed()
         if (term, votedForNodeId) == (self._term, self._vote):
             return
         if not isinstance(votedForNodeId, NodeId | None):
@@ -198,7 +201,7 @@ class RaftJournal:
 
     def onOneSecondTimer(self) -> None:
         """Write what can wait: deletions, and how far entries are known to be committed."""
-        self._refuse_if_failed()
+        self.refuse_if_failed()
         self._guarded(self._settle)
 
     def _destroy(self) -> None:
@@ -248,8 +251,6 @@ class RaftJournal:
         del entries[:stop]
         self._durable = len(entries)
 
-    # Refusing
-
     def _guarded(self, step: Callable[[], None]) -> None:
         try:
             step()
@@ -257,15 +258,10 @@ class RaftJournal:
             self.fail(f"a write or sync failed ({error!r})")
             raise
 
-    def _refuse_if_failed(self) -> None:
-        if self._refusal is not None:
-            raise self._refused()
-
-    def _refused(self) -> PoisonedError:
-        return PoisonedError(f"{self._refusal}; start the node again")
-
 
 def _entries_of(wal: RaftWal) -> Iterator[Entry]:
+    if wal.get(b"CurrentTerm") is not None:  # its data are not commands, and not to be unpickled
+        raise UnsupportedError("this is the log of a Raft server, not of PySyncObj")
     if wal.damage:
         damage = wal.damage[0]
         raise CorruptError(damage.file, damage.offset, f"{damage.why}; see `holdfast log repair`")

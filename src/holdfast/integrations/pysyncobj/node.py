@@ -20,7 +20,7 @@ from pysyncobj import FAIL_REASON, SyncObj, SyncObjConf
 
 from holdfast import runtime
 from holdfast.disk import Disk, OsDisk, OsLock
-from holdfast.errors import PoisonedError, UnsupportedError
+from holdfast.errors import UnsupportedError
 from holdfast.integrations.pysyncobj.dumps import (
     JournalFirst,
     refuse_if_missing,
@@ -137,20 +137,16 @@ class DurableSyncObj(SyncObj):  # type: ignore[misc]  # PySyncObj has no types
             self.__journal.flush()
 
     def _onTick(self, timeToWait: float = 0.0) -> None:
-        if self.__journal.refusal is None:
-            try:
-                super()._onTick(timeToWait)
-            except Exception:
-                if self.__journal.refusal is None:
-                    raise  # PySyncObj's own affair, or the application's
+        self.__journal.refuse_if_failed()
+        try:
+            super()._onTick(timeToWait)
+        except Exception:
+            if self.__journal.refusal is not None:  # else it is PySyncObj's own affair
                 self.__stop()
-                raise
-        else:
-            raise PoisonedError(f"{self.__journal.refusal}; start the node again")
+            raise
 
     def _applyCommand(self, command: bytes, callback: Any, commandType: int | None = None) -> None:
-        if self.__journal.refusal is not None:
-            raise PoisonedError(f"{self.__journal.refusal}; start the node again")
+        self.__journal.refuse_if_failed()
         if len(command) >= COMMAND_SIZE_MAX:
             raise ValueError(f"a command of {len(command)} bytes; the most is {COMMAND_SIZE_MAX}")
         super()._applyCommand(command, callback, commandType)
