@@ -4,16 +4,19 @@ Nodes compact their logs all the while, so that dumps, cuts and snapshots are un
 """
 
 import contextlib
+import os
 import socket
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 
 import pytest
 
+_PORTS = count(1)
 MEMBER = Path(__file__).with_name("member.py")
 PATIENCE_S = 60  # for a machine that has other things to do; nothing here takes a tenth of it
 
@@ -116,12 +119,12 @@ class Cluster:
         return words
 
 
-def free_addresses(count: int) -> list[str]:
-    """Ports that were free a moment ago, below those that the kernel gives to connections."""
+def free_addresses(wanted: int) -> list[str]:
+    """Ports that were free a moment ago, below those that the kernel gives to connections; tests
+    that run beside each other look in different places."""
     found: list[str] = []
-    port = 20000 + time.monotonic_ns() // 1000 % 9000
-    while len(found) < count:
-        port += 1
+    while len(found) < wanted:
+        port = 20000 + os.getpid() % 90 * 100 + next(_PORTS) % 100
         with socket.socket() as one, contextlib.suppress(OSError):
             one.bind(("127.0.0.1", port))
             found.append(f"127.0.0.1:{port}")
