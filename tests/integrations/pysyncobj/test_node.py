@@ -155,6 +155,7 @@ def test_somebody_elses_node_and_its_consumers_become_durable(tmp_path: Path) ->
             raftMaxTimeout=0.09,
             appendEntriesPeriod=0.02,
             logCompactionMinEntries=5,
+            useFork=False,  # a child would hold the port, and we start again at once
         )
         node = OursOfTheirs(address, [], conf, "hello")
         for number in range(10):
