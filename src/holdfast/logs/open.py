@@ -11,6 +11,7 @@ from holdfast.logs.log import Damage, Guest, Log, SegmentInfo
 from holdfast.logs.raft_wal import RaftWal, RaftWalGuest
 from holdfast.logs.raft_wal import repair as raft_wal_repair
 from holdfast.logs.raft_wal import tasks as raft_wal_tasks
+from holdfast.logs.raft_wal.belongings import belongings_of, open_with
 from holdfast.logs.raft_wal.directory import is_raft_wal
 from holdfast.logs.shanghai import ShanghaiGuest, ShanghaiLog
 from holdfast.logs.shanghai.directory import read_mark, segment_sizes
@@ -37,6 +38,9 @@ class Format:
     # See holdfast.logs.shanghai.rewrite; None where segments cannot be copied as they are.
     copy_segments: Callable[..., list[Copied]] | None = None
     adopt_segments: Callable[..., None] | None = None
+    # What a log has besides entries, as JSON, and an owner that has it: see holdfast.logs.origin.
+    belongings: Callable[[Any], dict[str, Any]] | None = None
+    open_with: Callable[..., Log] | None = None
 
 
 def _is_shanghai(disk: Disk) -> bool:
@@ -66,6 +70,8 @@ FORMATS = {
         raft_wal_tasks.check_segment,
         raft_wal_repair.plan_repair,
         raft_wal_repair.apply_repair,
+        belongings=belongings_of,
+        open_with=open_with,
     ),
 }
 

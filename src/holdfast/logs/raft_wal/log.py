@@ -16,6 +16,7 @@ from holdfast.formats import raft_wal as fmt
 from holdfast.formats.flaw import Flaw
 from holdfast.formats.raft_entry import RaftEntry, decode_entry, encode_entry
 from holdfast.logs.log import Bytes, Payloads, as_payloads
+from holdfast.logs.raft_wal.columns import first_of
 from holdfast.logs.raft_wal.directory import header_of
 from holdfast.logs.raft_wal.owner import Owner
 from holdfast.logs.raft_wal.truncation import after_head, before_tail, sealed_at
@@ -122,7 +123,7 @@ class RaftWal(Owner):
             if isinstance(entry, Flaw) and self._is_undecided:
                 batch.codec = fmt.OPAQUE_CODEC
             else:
-                batch.first = _first_of(batch.payloads)
+                batch.first = first_of(batch.payloads, batch.lengths)
         self._submit(batch)
         return batch.last
 
@@ -293,16 +294,3 @@ class RaftWal(Owner):
     def _refuse_other_codec(self) -> None:
         if self.codec != fmt.RAFT_CODEC:
             raise ValueError(f"this log's codec is {self.codec}, not that of Raft entries")
-
-
-def _first_of(payloads: Sequence[Bytes]) -> int:
-    """The index of the first of these Raft entries; ValueError unless they all are, in a row."""
-    first = 0
-    for i, payload in enumerate(payloads):
-        entry = decode_entry(bytes(payload))
-        if isinstance(entry, Flaw):
-            raise ValueError(f"payload {i} is no Raft entry: {entry.why}")  # noqa: TRY004
-        first = first or entry.index
-        if entry.index != first + i:
-            raise ValueError(f"non-monotonic log entries: {entry.index} in place of {first + i}")
-    return first
