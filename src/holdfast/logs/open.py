@@ -13,6 +13,7 @@ from holdfast.logs.raft_wal import repair as raft_wal_repair
 from holdfast.logs.raft_wal import tasks as raft_wal_tasks
 from holdfast.logs.raft_wal.belongings import belongings_of, open_with
 from holdfast.logs.raft_wal.directory import is_raft_wal
+from holdfast.logs.raft_wal.meta_store import META_STORE
 from holdfast.logs.shanghai import ShanghaiGuest, ShanghaiLog
 from holdfast.logs.shanghai.directory import read_mark, segment_sizes
 from holdfast.logs.shanghai.guest import check_segment, scan_segment
@@ -41,6 +42,7 @@ class Format:
     # What a log has besides entries, as JSON, and an owner that has it: see holdfast.logs.origin.
     belongings: Callable[[Any], dict[str, Any]] | None = None
     open_with: Callable[..., Log] | None = None
+    locked_file: str | None = None  # by other programs that own such a log
 
 
 def _is_shanghai(disk: Disk) -> bool:
@@ -72,6 +74,7 @@ FORMATS = {
         raft_wal_repair.apply_repair,
         belongings=belongings_of,
         open_with=open_with,
+        locked_file=META_STORE,
     ),
 }
 

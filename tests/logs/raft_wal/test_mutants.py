@@ -98,7 +98,7 @@ def a_seal_is_not_finished(patch: pytest.MonkeyPatch) -> None:
     """As the original does: every append fails from then on."""
     original = Owner._survey
 
-    def survey(self: Owner) -> None:
+    def survey(self: Owner[Any]) -> None:
         rotate, Owner._rotate = Owner._rotate, lambda self: None  # type: ignore[method-assign]
         try:
             original(self)

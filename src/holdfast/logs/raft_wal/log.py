@@ -9,8 +9,10 @@ Invariants:
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
+from holdfast import runtime
+from holdfast.disk import Disk
 from holdfast.errors import HoldfastError
 from holdfast.formats import raft_wal as fmt
 from holdfast.formats.flaw import Flaw
@@ -18,8 +20,10 @@ from holdfast.formats.raft_entry import RaftEntry, decode_entry, encode_entry
 from holdfast.logs.log import Bytes, Payloads, as_payloads
 from holdfast.logs.raft_wal.columns import first_of
 from holdfast.logs.raft_wal.directory import header_of
-from holdfast.logs.raft_wal.owner import Owner
+from holdfast.logs.raft_wal.owner import Owner, Settings
 from holdfast.logs.raft_wal.truncation import after_head, before_tail, sealed_at
+from holdfast.logs.replicas import Replicas
+from holdfast.logs.retention import Compaction, Retention, choose
 
 _LOG = logging.getLogger("holdfast")
 _GROUP_SIZE_MAX = 16 * 2**20
@@ -27,7 +31,7 @@ _BATCH_SIZE_MAX = 2**31
 
 
 class _Batch:
-    __slots__ = ("codec", "error", "first", "last", "lengths", "payloads", "size")
+    __slots__ = ("bytes", "codec", "error", "first", "last", "lengths", "payloads", "size")
 
     def __init__(self, payloads: Sequence[Bytes], codec: int, first: int | None = None) -> None:
         self.payloads, self.codec, self.first, self.last = payloads, codec, first, 0
@@ -35,14 +39,15 @@ class _Batch:
         if not payloads:
             raise ValueError("a batch has at least one entry")
         self.lengths = lengths = list(map(len, payloads))
-        self.size = sum(lengths) + 20 * len(lengths)
+        self.bytes = sum(lengths)
+        self.size = self.bytes + 20 * len(lengths)  # headers, padding and index at most
         if self.size > fmt.ENTRY_SIZE_MAX and max(lengths) > fmt.ENTRY_SIZE_MAX:
             raise ValueError(f"a payload of {max(lengths)} bytes; the most is {fmt.ENTRY_SIZE_MAX}")
         if self.size > _BATCH_SIZE_MAX:
             raise ValueError(f"a batch of {self.size} bytes; the most is {_BATCH_SIZE_MAX}")
 
 
-class RaftWal(Owner):
+class RaftWal(Owner[_Batch]):
     """The owner of a raft-wal log: locks it against Go programs too, recovers it, appends.
 
     An empty directory becomes an empty log.  A damaged one can be read; append raises CorruptError.
@@ -62,6 +67,19 @@ class RaftWal(Owner):
     ...     wal.get_log(2).data
     b'two'
     """
+
+    def __init__(
+        self,
+        disk: Disk,
+        *,
+        codec: int | None = None,
+        segment_size_max: int = 64 * 2**20,
+        segment_fill_ms: int | None = None,
+        first_index: int = 1,
+        now_ms: Callable[[], int] = runtime.now_ms,
+    ) -> None:
+        settings = Settings(codec, segment_size_max, segment_fill_ms, first_index)
+        super().__init__(disk, settings, self._commit, now_ms)
 
     # What raft asks of a LogStore
 
@@ -103,10 +121,12 @@ class RaftWal(Owner):
     def set(self, key: bytes, value: bytes | None) -> None:
         """Set a key, or with None remove it.  Durable when this returns."""
         self._exclusively(lambda: self._meta.set(key, value))
+        self._counters.stable_sets += 1
 
     def set_uint64(self, key: bytes, value: int) -> None:
         """Set a number.  Durable when this returns."""
         self._exclusively(lambda: self._meta.set_uint64(key, value))
+        self._counters.stable_sets += 1
 
     # What every log can do
 
@@ -134,6 +154,10 @@ class RaftWal(Owner):
     def truncate_tail(self, last: int) -> None:
         """Durably remove all entries after `last`, which may be one less than the first."""
         self._exclusively(lambda: self._truncate_tail(last))
+
+    def compact(self, limits: Retention, *, dry_run: bool = False) -> Compaction:
+        """Durably remove the oldest segments that `limits` name and no replica still needs."""
+        return self._commits.exclusively(lambda: self._compact(limits, dry_run=dry_run))
 
     def rotate(self) -> str:
         """Seal the active segment, if it holds anything, and begin a new one; return its name."""
@@ -213,6 +237,9 @@ class RaftWal(Owner):
         for batch in group:
             last += len(batch.payloads)
             batch.last = last
+            self._counters.log_entry_bytes_written += batch.bytes
+        self._counters.log_entries_written += len(payloads)
+        self._counters.log_appends += len(group)
         if encoded.index_start:
             self._rotate_after_write()
 
@@ -267,28 +294,39 @@ class RaftWal(Owner):
             raise ValueError(f"the log ends at {self.last_index}, before {first}")
         if first <= self.first_index:
             return
-        last = self.last_index
+        last, gone = self.last_index, first - self.first_index
         kept = after_head(self._state.segments, first, last)
         self._install(kept, None if kept else self._new_segment(last + 1))
+        self._counters.head_truncations += gone
 
     def _truncate_tail(self, last: int) -> None:
         if last < self.first_index - 1:
             raise ValueError(f"the log begins at {self.first_index}, after {last}")
         if last >= self.last_index:
             return
-        kept = before_tail(self._state.segments, last)
+        kept, gone = before_tail(self._state.segments, last), self.last_index - last
         if kept:
             if not kept[-1].sealed:
                 self._seal()
             index_start = kept[-1].index_start or self._tail.index_start
             kept = (*kept[:-1], sealed_at(kept[-1], last, index_start, self._now()))
         self._install(kept, self._new_segment(last + 1))
+        self._counters.tail_truncations += gone
+
+    def _compact(self, limits: Retention, *, dry_run: bool) -> Compaction:
+        self._refuse_if_unwritable()
+        plan = choose(self.segments(), limits, Replicas(self._disk).list(), self._now_ms())
+        if plan.removed and not dry_run:
+            self._guarded(lambda: self._truncate_head(plan.first_index))
+        return plan
 
     @property
     def _is_undecided(self) -> bool:
         """Nothing was ever written, and nobody has said what it will be."""
         return (
-            self._wanted_codec is None and self._state.next_segment_id == 1 and not self._tail.stop
+            self._settings.codec is None
+            and self._state.next_segment_id == 1
+            and not self._tail.stop
         )
 
     def _refuse_other_codec(self) -> None:
