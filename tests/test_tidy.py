@@ -23,6 +23,7 @@ TRIED_BY = {
     "logs/raft_wal/pieces.py": "tests/logs/raft_wal/test_repair.py",
     "logs/raft_wal/segment.py": "tests/logs/raft_wal/test_contract.py",
     "logs/raft_wal/truncation.py": "tests/logs/raft_wal/test_model.py",
+    "testing/platter.py": "tests/testing/test_sim_disk.py",
     "testing/raft_wal.py": "tests/logs/raft_wal/test_mutants.py",
     "cli/log_jobs.py": "tests/spark/test_cli.py",
     "cli/spark.py": "tests/spark/test_cli.py",

@@ -55,7 +55,6 @@ class Image:
     size: int  # of the file
     high_water: int  # the first page that was never used
     used: frozenset[int]  # pages that this transaction refers to
-    older: frozenset[int]  # ... and those of the transaction before, while its meta page stands
 
 
 @dataclass(frozen=True, slots=True)
