@@ -43,6 +43,8 @@ _HEADER = struct.Struct("<QQQQ")
 _FRAME = struct.Struct("<II")  # type and reserved bytes together
 _WINDOW_SIZE = 1 << 20
 _LARGE = 4096
+_FEW = 16
+_SHORT = 128  # words that a loop walks quicker than numpy
 _DETOURS_MAX = 512  # in one look at a window; a payload may be full of likely headers
 _COMMITS_MAX = 256  # held to the last one, which may take long for a payload full of them
 _ONE, _LOW_WORD = np.uint32(1), np.uint64(2**32 - 1)
@@ -249,7 +251,8 @@ def bad_slices(data: memoryview, begins: Offsets, commits: Offsets) -> list[int]
     """Which of the batches between these places of `data` do not hold their checksums."""
     if not len(commits):
         return []
-    if commits[-1] - begins[0] > _LARGE * len(commits):  # a call for each costs next to nothing
+    if len(commits) < _FEW or commits[-1] - begins[0] > _LARGE * len(commits):
+        # A call for each costs next to nothing.
         pairs = enumerate(zip(begins.tolist(), commits.tolist(), strict=True))
         return [i for i, (begin, commit) in pairs if not batch_holds(data, begin, commit)]
     return mismatches(data, begins, commits, _heads(data, commits)[1].astype(np.uint32), CRC32C)
@@ -341,6 +344,9 @@ def _walk(data: memoryview, at: int) -> tuple[Offsets, Kinds, Values, Flaw | Non
 def _chain(window: Values, at: int) -> tuple[Offsets, int]:
     """The frames that a walk from `at`, where `window` begins, meets in it, and where it gets to;
     none if it is stuck at once."""
+    if len(window) < _SHORT:
+        found, reached = _plain_walk(window)
+        return found + at, reached + at
     likely = np.flatnonzero(window[:, 0] - _ONE < 3)
     if not len(likely) or likely[0] != 0:
         return likely[:0], at

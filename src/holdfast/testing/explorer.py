@@ -268,25 +268,30 @@ class Explorer:
     def every_fault(self, sequence: Sequence[str], kind: str, *, for_ever: bool) -> None:
         """Let each system call that this sequence makes fail in turn; then lose power too."""
         at = 0
-        while True:
-            random = Random(f"{self.seed}/{sequence}/{kind}/{at}")
-            disk, ledger = SimDisk(), Ledger()
-            disk.posix.fired = self.fired
-            life = Life(self.subject, disk, ledger, random)
-            disk.posix.fault = Fault(kind, at, for_ever)
-            try:
-                life.begin()
-                for name in sequence:
-                    self.subject.steps()[name](life)
-            except (OSError, HoldfastError):
-                pass  # it said so: that is all that is asked of it
-            if disk.posix.calls <= at:
-                return
-            self._judge(disk.after_power_cut(random), ledger.copy(), random)
-            disk = disk.after_kill()
-            self._judge(disk, ledger, random)
-            self._judge(disk.after_power_cut(random), ledger, random)  # what it showed was durable
-            at += 1
+        with _undisturbed():
+            while self._fault(sequence, Fault(kind, at, for_ever)):
+                at += 1
+
+    def _fault(self, sequence: Sequence[str], fault: Fault) -> bool:
+        """False if this sequence does not make so many calls."""
+        random = Random(f"{self.seed}/{sequence}/{fault.kind}/{fault.at}")
+        disk, ledger = SimDisk(), Ledger()
+        disk.posix.fired = self.fired
+        life = Life(self.subject, disk, ledger, random)
+        disk.posix.fault = fault
+        try:
+            life.begin()
+            for name in sequence:
+                self.subject.steps()[name](life)
+        except (OSError, HoldfastError):
+            pass  # it said so: that is all that is asked of it
+        if disk.posix.calls <= fault.at:
+            return False
+        self._judge(disk.after_power_cut(random), ledger.copy(), random)
+        disk = disk.after_kill()
+        self._judge(disk, ledger, random)
+        self._judge(disk.after_power_cut(random), ledger, random)  # what it showed was durable
+        return True
 
     def _outlive(self, ledger: Ledger, disk: SimDisk, random: Random) -> None:
         """Recover; now and then die once more inside recovery and recover from that."""
