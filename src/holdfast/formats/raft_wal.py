@@ -12,6 +12,7 @@ too.  A segment whose last batch has an index is sealed and takes no more.
 """
 
 import struct
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -62,7 +63,7 @@ class Batch:
     """One write: its bytes, where in the file its entries are, and its index if it seals."""
 
     data: bytes
-    offsets: Offsets
+    offsets: "array[int]"
     index_start: int  # of the first offset in the index frame; 0 if this batch does not seal
 
 
@@ -130,12 +131,21 @@ def encode_batch(
     return Batch(data, offsets, stop + FRAME_HEADER_SIZE if seals else 0)
 
 
-def _encode_frames(payloads: Sequence[Bytes], lengths: list[int], at: int) -> tuple[bytes, Offsets]:
+def _encode_frames(
+    payloads: Sequence[Bytes], lengths: list[int], at: int
+) -> "tuple[bytes, array[int]]":
     """The frames, and where each is if the first is at `at`: one join where all are of one length,
-    one formatting where they differ."""
+    one formatting where they differ.
+
+    Of a single one nothing else is asked: an append that comes after a long wait finds all code and
+    data out of the processor's caches, and pays for each line that it runs.
+    """
     if not lengths:
-        return b"", np.zeros(0, np.int64)
+        return b"", array("q")
     length = lengths[0]
+    if len(lengths) == 1:
+        frame = _FRAME.pack(ENTRY, length) + payloads[0]
+        return frame + bytes(-length % 8) if length % 8 else frame, array("q", (at,))
     if lengths.count(length) == len(lengths):
         header, pad = _FRAME.pack(ENTRY, length), bytes(-length % 8)
         parts = list(payloads)
@@ -143,10 +153,10 @@ def _encode_frames(payloads: Sequence[Bytes], lengths: list[int], at: int) -> tu
         parts[-1] = bytes(parts[-1]) + pad
         size = (length + 15) & -8
         places = np.arange(at, at + size * len(lengths), size, dtype=np.int64)
-        return (pad + header).join(parts), places
+        return (pad + header).join(parts), array("q", places.tobytes())
     frames = b"".join(map(_pattern, lengths)) % tuple(payloads)
     sizes = (np.array(lengths, np.int64) + 15) & -8
-    return frames, np.cumsum(sizes) - sizes + at
+    return frames, array("q", (np.cumsum(sizes) - sizes + at).tobytes())
 
 
 @lru_cache(4096)
@@ -155,8 +165,9 @@ def _pattern(length: int) -> bytes:
     return header + b"%b" + bytes(-length % 8)
 
 
-def _encode_index(earlier: Sequence[int], offsets: Offsets) -> bytes:
-    named = np.concatenate([np.asarray(earlier, np.int64), offsets]).astype("<u4")
+def _encode_index(earlier: Sequence[int], offsets: "array[int]") -> bytes:
+    named = np.concatenate([np.asarray(each, np.int64) for each in (earlier, offsets)])
+    named = named.astype("<u4")
     length = 4 * len(named)
     return _FRAME.pack(INDEX, length) + named.tobytes() + bytes(-length % 8)
 

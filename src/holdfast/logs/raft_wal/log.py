@@ -21,6 +21,7 @@ from holdfast.logs.log import Bytes, Payloads, as_payloads
 from holdfast.logs.raft_wal.columns import first_of
 from holdfast.logs.raft_wal.directory import header_of
 from holdfast.logs.raft_wal.owner import Owner, Settings
+from holdfast.logs.raft_wal.segment import Tail
 from holdfast.logs.raft_wal.truncation import after_head, before_tail, sealed_at
 from holdfast.logs.replicas import Replicas
 from holdfast.logs.retention import Compaction, Retention, choose
@@ -138,7 +139,7 @@ class RaftWal(Owner[_Batch]):
         """
         batch = _Batch(as_payloads(payloads), self.codec)
         self._refuse_if_unwritable()
-        if self.codec == fmt.RAFT_CODEC:
+        if batch.codec == fmt.RAFT_CODEC:
             entry = decode_entry(bytes(batch.payloads[0]))
             if isinstance(entry, Flaw) and self._is_undecided:
                 batch.codec = fmt.OPAQUE_CODEC
@@ -183,29 +184,31 @@ class RaftWal(Owner[_Batch]):
             for batch in batches:
                 if group and size + batch.size > _GROUP_SIZE_MAX:
                     self._write(group)
+                    self._refuse_if_unwritable()  # this one may have been the last
                     group, size = [], 0
                 if not self._admit(batch, next_index, is_first=not group):
                     continue
                 group.append(batch)
                 size += batch.size
                 next_index = (batch.first or next_index) + len(batch.payloads)
-            self._write(group)
+            if group:
+                self._write(group)
         except BaseException as error:
             self._refusal = f"an earlier append failed ({error!r}); close and reopen it"
             raise
 
     def _admit(self, batch: _Batch, next_index: int, *, is_first: bool) -> bool:
         """May this batch come next?  An empty log begins where it is told to."""
-        first = batch.first
-        if batch.codec != self._tail.meta.codec:
+        first, codec = batch.first, self._tail.meta.codec
+        if batch.codec == codec and (first is None or first == next_index):
+            return True
+        if batch.codec != codec:
             if is_first and self._is_undecided:
                 self._install((), self._new_segment(first or next_index, batch.codec))
                 return True
             batch.error = ValueError(f"this log's codec is {self.codec}, not {batch.codec}")
             return False
-        if first is None or first == next_index:
-            return True
-        if is_first and first > 0 and self.first_index > self.last_index:
+        if is_first and first and self.first_index > self.last_index:
             self._install((), self._new_segment(first))
             return True
         batch.error = ValueError(
@@ -216,16 +219,13 @@ class RaftWal(Owner[_Batch]):
     def _write(self, group: Sequence[_Batch]) -> None:
         """One batch of the file for all of the group: what is acknowledged together is torn
         together, so that an unsound batch with another behind it is never a torn one."""
-        if not group:
-            return
-        self._refuse_if_unwritable()  # the one before may have been the last
         tail = self._tail
         payloads, lengths = group[0].payloads, group[0].lengths
         if len(group) > 1:
             payloads = [payload for batch in group for payload in batch.payloads]
             lengths = [length for batch in group for length in batch.lengths]
         try:
-            encoded = self._encode(payloads, lengths, tail.meta.size_limit)
+            encoded = _encode(tail, payloads, lengths, tail.meta.size_limit)
         except ValueError as error:  # nothing is written yet
             for batch in group:
                 batch.error = error
@@ -243,20 +243,6 @@ class RaftWal(Owner[_Batch]):
         if encoded.index_start:
             self._rotate_after_write()
 
-    def _encode(
-        self, payloads: Sequence[Bytes], lengths: list[int], size_limit: int | None
-    ) -> fmt.Batch:
-        tail = self._tail
-        header = b"" if tail.stop else fmt.encode_header(header_of(tail.meta))
-        return fmt.encode_batch(
-            payloads,
-            offset=tail.stop,
-            header=header,
-            earlier=tail.starts,
-            size_limit=size_limit,
-            lengths=lengths,
-        )
-
     def _rotate_after_write(self) -> None:
         """The batch is durable and is acknowledged whatever happens here."""
         try:
@@ -272,7 +258,7 @@ class RaftWal(Owner[_Batch]):
 
     def _seal(self) -> None:
         tail = self._tail
-        encoded = self._encode([], [], None)
+        encoded = _encode(tail, [], [], None)
         self._file.write_at(tail.stop, encoded.data, sync=True)
         tail.push(encoded)
 
@@ -332,3 +318,17 @@ class RaftWal(Owner[_Batch]):
     def _refuse_other_codec(self) -> None:
         if self.codec != fmt.RAFT_CODEC:
             raise ValueError(f"this log's codec is {self.codec}, not that of Raft entries")
+
+
+def _encode(
+    tail: Tail, payloads: Sequence[Bytes], lengths: list[int], size_limit: int | None
+) -> fmt.Batch:
+    header = b"" if tail.stop else fmt.encode_header(header_of(tail.meta))
+    return fmt.encode_batch(
+        payloads,
+        offset=tail.stop,
+        header=header,
+        earlier=tail.starts,
+        size_limit=size_limit,
+        lengths=lengths,
+    )

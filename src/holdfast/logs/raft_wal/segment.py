@@ -180,7 +180,7 @@ class Tail:
 
     def push(self, batch: fmt.Batch) -> None:
         """Show one batch that we have just written and synced."""
-        self.starts.frombytes(batch.offsets.tobytes())
+        self.starts += batch.offsets
         self.commits.append(self.stop + len(batch.data) - fmt.COMMIT_SIZE)
         self.counts.append(len(self.starts))
         self.stop += len(batch.data)
