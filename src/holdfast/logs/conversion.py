@@ -21,7 +21,7 @@ import numpy as np
 
 from holdfast.disk import Disk, OsDisk, Path
 from holdfast.errors import CorruptError, HoldfastError
-from holdfast.logs.log import Guest, Inspectable, Log, arrow_slices
+from holdfast.logs.log import Guest, Inspectable, Log
 from holdfast.logs.open import FORMATS, Format, format_of
 from holdfast.logs.origin import Origin, read_origin, write_origin
 
@@ -79,6 +79,7 @@ def convert_log(
         before = _count(guest)
         if not is_done:
             before = carry_over(guest, making, kind, origin, on_progress, **options)
+            _compare_belongings(making, kind, origin)
         shift = _compare(guest, made, kind, on_progress)
         sizes = made.list().values()
         if not is_done:
@@ -197,9 +198,10 @@ def _resume(log: Log, disk: Disk, origin: Origin, guest: Guest) -> int:
 
 def _chunks(payloads: "pa.Array", size_max: int) -> "Iterator[pa.Array]":
     import pyarrow as pa
+    import pyarrow.compute as pc
 
     payloads = payloads.cast(pa.large_binary())
-    _, bounds = arrow_slices(payloads)
+    bounds = np.append(0, np.cumsum(pc.binary_length(payloads).to_numpy()))
     start = 0
     while start < len(payloads):
         stop = int(np.searchsorted(bounds, bounds[start] + size_max, "right")) - 1
@@ -242,6 +244,15 @@ def _compare(guest: Guest, disk: Disk, kind: Format, on_progress: OnProgress) ->
         if done != count:
             raise _unequal(disk, f"only {done} of {count} entries could be scanned")
     return shift
+
+
+def _compare_belongings(disk: Disk, kind: Format, origin: Origin) -> None:
+    wanted = origin.belongings.get(kind.name)
+    if wanted is None or kind.belongings is None:
+        return
+    with closing(kind.open_read_only(disk)) as copy:
+        if kind.belongings(copy) != wanted:
+            raise _unequal(disk, f"it has {kind.belongings(copy)} instead of {wanted}")
 
 
 def _aligned(

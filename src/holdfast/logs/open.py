@@ -30,7 +30,7 @@ class Format:
 
     name: str
     owns: Callable[[Disk], bool]  # does this directory hold such a log?
-    open: Callable[..., Log]
+    open: Callable[..., Log]  # an empty directory as a new log, which begins at `first_index`
     open_read_only: Callable[[Disk], Guest]
     scan_segment: Callable[..., "Iterator[pa.RecordBatch]"]  # see holdfast.logs.shanghai.guest
     check_segment: Callable[[Disk, SegmentInfo], Damage | None]  # each in a process of its own

@@ -262,9 +262,11 @@ def _sound(image: Image | Flaw) -> Image:
 
 
 def _sealed(buckets: Mapping[bytes, Bucket], txid: int) -> Mapping[bytes, Bucket]:
+    """With what vouches for them, see holdfast.formats.raft_meta; if there is a place for it."""
+    if _META not in buckets:
+        return buckets
     meta, stable = buckets[_META], buckets.get(_STABLE, Bucket({}))
-    seal = seal_of(txid, meta.items, stable.items)
-    return {**buckets, _META: Bucket(meta.items, seal)}
+    return {**buckets, _META: Bucket(meta.items, seal_of(txid, meta.items, stable.items))}
 
 
 def _new_file(meta: Mapping[bytes, bytes], stable: Mapping[bytes, bytes]) -> bytes:
