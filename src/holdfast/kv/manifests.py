@@ -45,7 +45,7 @@ class ManifestStore:
     def get(self, manifest_id: int) -> Manifest:
         """One manifest; FileNotFoundError if it was never written, or deleted since."""
         name = manifest_name(manifest_id)
-        return decode_manifest(self._bucket.get(name), name)
+        return decode_manifest(self._bucket.get(name), where=name)
 
     def ids(self) -> list[int]:
         """The ids of all manifests that are still there, in order."""
@@ -102,7 +102,7 @@ class ManifestStore:
 
     def _signed(self, manifest: Manifest) -> bytes:
         """Its bytes, with an id of their own: no two writes are the same, even of one state."""
-        return encode_manifest(manifest.replace(unique_id=self._runtime.new_id().bytes))
+        return encode_manifest(manifest, self._runtime.new_id().bytes)
 
     def _back_off(self, attempt: int) -> None:
         most = min(_BACK_OFF_MS * 2**attempt, _BACK_OFF_MAX_MS)
