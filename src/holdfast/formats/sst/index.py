@@ -1,9 +1,10 @@
 """The index of an SST: the first key and the place of every block.
 
 index := crc32c:u32 blocks:u32 keys_size:u32 zero[4]                     little-endian
-         offsets:u64[blocks + 1] key_ends:u32[blocks + 1] zeros up to 8 keys[keys_size] zeros up to 8
+         offsets:u64[blocks + 1] key_ends:u32[blocks + 1] keys[keys_size]
 
-Blocks lie one after the other from byte 0, so block i is offsets[i] to offsets[i + 1].
+The last two are each filled with zeros to 8 bytes.  Blocks lie one after the other from byte 0,
+so block i is offsets[i] to offsets[i + 1].
 
     decode_index(data) -> Index
     index.find(key)               the only block that may hold the key; -1 if it lies before all

@@ -116,7 +116,7 @@ class Rows:
         if not len(self):
             return 0
         ends, data = column(self.keys)
-        return find(memoryview(ends), bytes(data[ends[0] : ends[-1]]), key, int(ends[0]))
+        return find(ends.data, bytes(data[ends[0] : ends[-1]]), key, int(ends[0]))
 
     def range(self, start: bytes | None, stop: bytes | None) -> "Rows":
         """The rows with start <= key < stop, without a copy; None is no bound."""
