@@ -2,6 +2,7 @@
 
 from holdfast.kv.db import Db, Options
 from holdfast.kv.handles import WriteHandle
+from holdfast.kv.reader import Reader
 from holdfast.kv.snapshots import Snapshot
 
-__all__ = ["Db", "Options", "Snapshot", "WriteHandle"]
+__all__ = ["Db", "Options", "Reader", "Snapshot", "WriteHandle"]

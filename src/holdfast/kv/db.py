@@ -39,12 +39,12 @@ from holdfast.kv.memtable import (
     checked_value,
 )
 from holdfast.kv.opening import TakeOver, replay
-from holdfast.kv.queue import Flush, Limits, WriteQueue
 from holdfast.kv.reading import PinnedView, Reading
 from holdfast.kv.snapshots import Snapshot, Snapshots
 from holdfast.kv.tables import CACHE_SIZE, Cache
 from holdfast.kv.view import View
 from holdfast.kv.wal import WalWriter
+from holdfast.kv.write_queue import Flush, Limits, WriteQueue
 from holdfast.runtime import Runtime
 
 Batch: TypeAlias = "Mapping[bytes, bytes | None] | Iterable[tuple[bytes, bytes | None]]"
@@ -144,7 +144,7 @@ class Db(Reading):
         return self._queue.put(checked_key(key), None, len(key) + ROW_OVERHEAD)
 
     def write(self, batch: Batch) -> WriteHandle:
-        """Set and remove (None) several keys: all of them, or none, are seen by others and survive."""
+        """Set several keys, remove those whose value is None: all of it survives, or nothing."""
         rows = list(batch.items() if isinstance(batch, Mapping) else batch)
         if not rows:
             raise ValueError("a batch without rows")
@@ -270,7 +270,8 @@ class Db(Reading):
                 self.bucket, self._cache, self._workers, first_id, last_id, options.memory_bytes
             )
         except FileNotFoundError as error:
-            raise CorruptError(str(error), 0, f"the WAL from {first_id} to {last_id} has a gap") from error
+            why = f"the WAL from {first_id} to {last_id} has a gap"
+            raise CorruptError(str(error), 0, why) from error
         opening.settle(bump)
         self._writer = WalWriter(self.bucket, self.runtime, bump.tenure)
         self._manifest_id = bump.manifest_id
@@ -334,7 +335,7 @@ class Db(Reading):
             _LOG.warning("%r: a snapshot is left to expire: %s", self.bucket, error)
 
 
-def see(draft: Draft, wal_id: int) -> None:
+def see(draft: Draft[Manifest], wal_id: int) -> None:
     """Note that the WAL is contiguous up to this id."""
     draft.message.wal_id_last_seen = max(draft.message.wal_id_last_seen, wal_id)
 

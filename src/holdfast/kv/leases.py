@@ -13,7 +13,7 @@ from holdfast.kv.manifests import ManifestStore
 from holdfast.kv.snapshots import expiry, find, set_expiry
 from holdfast.runtime import Runtime
 
-Edit = Callable[[Draft, Manifest], None]
+Edit = Callable[[Draft[Manifest], Manifest], None]
 
 
 class Lease:
@@ -117,7 +117,7 @@ class Lease:
             busy = {by for held, by in self._held.items() if self._pins[held] > 0}
         return set(self._held.values()) - busy, busy
 
-    def _renew(self, draft: Draft, idle: set[UUID], busy: set[UUID]) -> None:
+    def _renew(self, draft: Draft[Manifest], idle: set[UUID], busy: set[UUID]) -> None:
         for id in idle:
             draft.drop_snapshot(id.bytes)
         set_expiry(draft, busy, self._expiry())

@@ -55,7 +55,7 @@ class TakeOver:
         seen = contiguous(compacted + 1, wal_ids(self._bucket, after=compacted))
         mine = 0
 
-        def raise_epoch(draft: Draft, manifest: Manifest) -> None:
+        def raise_epoch(draft: Draft[Manifest], manifest: Manifest) -> None:
             nonlocal mine
             mine = draft.message.writer_epoch = manifest.writer_epoch + 1
             # Not only ours: if we die before our fences stand, the next one must still write as
@@ -67,9 +67,7 @@ class TakeOver:
         tenure = Tenure(self._store, self._runtime, mine, manifest.gc_min_age_ms, before_ms)
         tenure.compare(manifest.writer_epoch, before_ms)
         start = max(seen, manifest.wal_id_last_compacted) + 1
-        fencing = Fencing(
-            self._bucket, self._runtime, mine, start, manifest.max_parallel_writes
-        )
+        fencing = Fencing(self._bucket, self._runtime, mine, start, manifest.max_parallel_writes)
         return Bump(manifest_id, manifest, tenure, fencing)
 
     def fence(self, bump: Bump) -> int:

@@ -78,7 +78,7 @@ class Reading(ABC):
                 return self._view.get(key)
             except FileNotFoundError as error:
                 if self._view.levels is old.levels:
-                    raise CorruptError(str(error), 0, "the manifest names it, but it is gone") from error
+                    raise CorruptError(str(error), 0, "the manifest names it") from error
         raise UnavailableError("SSTs vanish faster than they can be read")
 
 
@@ -144,4 +144,4 @@ class PinnedView:
     def _gone(self, error: FileNotFoundError) -> Exception:
         if self._lease.keeps(self.manifest_id):
             return CorruptError(str(error), 0, "a snapshot keeps it, but it is gone")
-        return UnavailableError(f"this view is too old, its snapshot has expired ({error}); read anew")
+        return UnavailableError(f"the view is too old, its snapshot expired ({error}); read anew")

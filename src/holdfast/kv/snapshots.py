@@ -41,7 +41,7 @@ class Snapshots:
         ttl_s: float | None,
         *,
         manifest_id: int | None = None,
-        edit: Callable[[Draft, Manifest], None] = lambda draft, manifest: None,
+        edit: Callable[[Draft[Manifest], Manifest], None] = lambda draft, manifest: None,
     ) -> Snapshot:
         """Keep the current state, or that of an active manifest; for ever if `ttl_s` is None."""
         id, expires_s = self._runtime.new_id(), expiry(self._runtime.now_ms(), ttl_s)
@@ -120,7 +120,7 @@ def expiry(now_ms: int, ttl_s: float | None) -> int:
     return min(int(now_ms / 1000 + ttl_s) + 1, _EXPIRY_MAX)
 
 
-def set_expiry(draft: Draft, ids: set[UUID], expires_s: int) -> None:
+def set_expiry(draft: Draft[Manifest], ids: set[UUID], expires_s: int) -> None:
     """Let these expire then, those that are there."""
     for entry in draft.message.snapshots:
         if UUID(bytes=entry.id) in ids:

@@ -187,4 +187,3 @@ def winner_of(bucket: Bucket, name: str, data: bytes) -> int | None:
     if found != data and epoch == decode_info(data, len(data)).writer_epoch:
         raise CorruptError(name, 0, f"two writers have epoch {epoch}")
     return epoch
-

@@ -132,13 +132,15 @@ class WriteQueue:
         with self.lock:
             if self._hesitant:
                 self._wait_for_room()
-            seq, alone = self.seq, size >= self._limits.skip_memtable_bytes
+            alone = size >= self._limits.skip_memtable_bytes
             if alone:
                 self.freeze()
                 self.active.alone = True
             active = self.active
             taken = active.rows
-            for seq, (key, value) in enumerate(rows, seq + 1):
+            seq = self.seq
+            for key, value in rows:
+                seq += 1
                 taken[key] = (value, seq)
             self.seq = seq
             active.size += size
@@ -312,8 +314,9 @@ class WriteQueue:
 
     def _flush_soon(self) -> None:
         """Ask a worker, unless enough are at it."""
-        something = self.active.rows or self._frozen
-        if something and self.refusal is None and self._background < self._limits.max_parallel_writes:
+        if self.refusal is not None or not (self.active.rows or self._frozen):
+            return
+        if self._background < self._limits.max_parallel_writes:
             self._background += 1
             self._workers.submit(self._flush_in_background)
 
