@@ -52,7 +52,6 @@ class Draft(Generic[Frozen]):
     ) -> None:
         self.message, self._ids, self._freeze = message, ids, freeze
         self._epochs = message.writer_epoch, message.compactor_epoch
-        message.ClearField("unique_id")  # of the object that was read, not of the next
 
     def add_snapshot(self, id: bytes, manifest_id: int, expire_time_s: int) -> None:
         """Keep this manifest's state readable until then; 0 is for ever."""
@@ -108,6 +107,8 @@ class Draft(Generic[Frozen]):
         found = np.flatnonzero(np.isin(self._ids, np.array(list(ids), np.uint64)))
         if len(found) != len(set(ids)):
             raise ValueError(f"{len(set(ids)) - len(found)} of {len(set(ids))} SSTs are not there")
+        if not len(found):
+            return
         owners = np.searchsorted(self._starts(), found, "right") - 1
         for owner in owners[owners >= 0].tolist():
             self.message.sorted_runs[owner].sst_count -= 1
