@@ -66,8 +66,8 @@ def test_random_moves_do_what_lists_would_do() -> None:
                 runs.insert(at, (step, new))
             elif kind == 2 and runs:
                 run_id, numbers = random.choice(runs)
-                draft.extend_run(run_id, ssts[:1])
-                numbers[:] = sorted([*numbers, new[0]])
+                draft.extend_run(run_id, ssts)
+                numbers[:] = sorted([*numbers, *new])
             elif kind == 3:
                 there = [*l0, *(n for _, numbers in runs for n in numbers)]
                 gone = set(random.sample(there, random.randint(0, len(there))))
@@ -85,7 +85,11 @@ def test_random_moves_do_what_lists_would_do() -> None:
 def test_a_run_keeps_the_last_key_of_its_last_sst_only() -> None:
     draft = with_base().edit()
     draft.add_run(1, [sst(1, b"a", b"c"), sst(2, b"d", b"f")])
-    assert [found.last_key for found in draft.freeze().runs[0]] == [b"", b"f"]
+    manifest = draft.freeze()
+    assert [found.last_key for found in manifest.runs[0]] == [b"", b"f"]
+    draft = manifest.edit()
+    draft.extend_run(1, [sst(3, b"Z", b"Z"), sst(4, b"g", b"h")])
+    assert [found.last_key for found in draft.freeze().runs[0]] == [b"", b"", b"", b"h"]
 
 
 @pytest.mark.parametrize(
