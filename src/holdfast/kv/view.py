@@ -109,15 +109,15 @@ def merge_rows(pieces: Sequence[Rows]) -> Rows:
         return rows
     order = pc.array_sort_indices(rows.keys)  # it is stable, so the newest of a key stays first
     keys = rows.keys.take(order)
-    first = np.concatenate(([True], pc.not_equal(keys[1:], keys[:-1]).to_numpy(False)))
-    return rows.take(order.filter(pa.array(first)))
+    first = order[1:].filter(pc.not_equal(keys[1:], keys[:-1]))
+    return rows.take(pa.concat_arrays([order[:1], first]))
 
 
 def without_tombstones(rows: Rows) -> Rows:
     """The rows that have a value."""
     if not rows.values.null_count:
         return rows
-    return rows.take(np.flatnonzero(rows.values.is_valid().to_numpy(False)))
+    return rows.filter(rows.values.is_valid())
 
 
 def reversed_rows(rows: Rows) -> Rows:
