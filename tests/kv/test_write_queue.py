@@ -8,8 +8,10 @@ from tests.kv.stores import Hand
 
 from holdfast.errors import FencedError, PoisonedError, UnavailableError
 from holdfast.formats.sst import Rows
+from holdfast.kv.flushes import Flush
 from holdfast.kv.handles import WriteHandle
-from holdfast.kv.write_queue import Flush, Limits, WriteQueue
+from holdfast.kv.options import Limits
+from holdfast.kv.write_queue import WriteQueue
 from holdfast.runtime import Runtime
 from holdfast.testing.log_contract import run_all
 

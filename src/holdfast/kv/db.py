@@ -11,7 +11,7 @@
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self, TypeAlias
 
@@ -27,6 +27,7 @@ from holdfast.errors import (
     UnavailableError,
 )
 from holdfast.formats.manifest import Manifest
+from holdfast.kv.flushes import Flush
 from holdfast.kv.handles import WriteHandle
 from holdfast.kv.leases import Lease
 from holdfast.kv.levels import Levels
@@ -39,30 +40,19 @@ from holdfast.kv.memtable import (
     checked_value,
 )
 from holdfast.kv.opening import TakeOver, replay, see
+from holdfast.kv.options import Options
 from holdfast.kv.reading import PinnedView, Reading
 from holdfast.kv.snapshots import Snapshot, Snapshots
-from holdfast.kv.tables import CACHE_SIZE, Cache
+from holdfast.kv.tables import Cache
 from holdfast.kv.view import View
 from holdfast.kv.wal import WalWriter
-from holdfast.kv.write_queue import Flush, Limits, WriteQueue
+from holdfast.kv.write_queue import WriteQueue
 from holdfast.runtime import Runtime
 
 Batch: TypeAlias = "Mapping[bytes, bytes | None] | Iterable[tuple[bytes, bytes | None]]"
 
 BATCH_SIZE_MAX = 2**30
 _LOG = logging.getLogger("holdfast")
-
-
-@dataclass(frozen=True, slots=True)
-class Options(Limits):
-    """How a writer behaves.  Only `gc_min_age_ms` is the store's own, fixed when it is created."""
-
-    flush_ms: float | None = 100.0  # None: only when waited for, or full
-    memory_bytes: int = 64 * 2**20  # for what is flushed and not compacted
-    cache_bytes: int = CACHE_SIZE
-    gc_min_age_ms: int = 300_000
-    snapshot_ttl_ms: int = 600_000
-    watch_ms: float | None = 10_000.0  # how often to look at the manifest, and to maintain
 
 
 class Db(Reading):
