@@ -26,7 +26,6 @@ class Flush:
 
     wal_id: int
     memtables: list[Memtable]  # the oldest first
-    written: bool = False
     sst_size: int = 0
     layer: Layer = field(init=False)
 
@@ -37,7 +36,7 @@ class Flush:
             layer = merged(newer, layer)
         rows = layer.sorted_rows()
         # A memtable counts a key each time it is set; here it is known what is left of it.
-        self.layer = Layer(layer.rows, size_of(rows), self.wal_id, self.wal_id)
+        self.layer = layer.renamed(self.wal_id, size_of(rows))
         return rows
 
     @property

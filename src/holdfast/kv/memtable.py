@@ -40,6 +40,12 @@ class Layer:
             self._keys = sorted(self.rows)
         return self._keys
 
+    def renamed(self, wal_id: int, size: int) -> "Layer":
+        """The same rows, as those of an SST."""
+        layer = Layer(self.rows, size, wal_id, wal_id)
+        layer._keys = self._keys
+        return layer
+
     def sorted_rows(self) -> Rows:
         return _rows(self.rows, self.keys)
 

@@ -102,6 +102,7 @@ class WriteQueue:
             older = self._frozen.pop()
             commits = older.commits + active.commits
             joined = merged(active, older)
+            self._waiting_bytes += joined.size - older.size - active.size
             active = Memtable(joined.rows, joined.size)
             active.commits, active.last_seq = commits, self.seq
         self._frozen.append(active)
@@ -304,11 +305,11 @@ class WriteQueue:
     def _finished(self, flush: Flush) -> None:
         called: list[Callable[[], None]] = []
         with self.lock:
-            flush.written = True
             self.window.done(flush.wal_id)
             if not self._limits.ordered_acks:
                 called += [call for commit in flush.commits for call in commit.settle(None)]
-            while self._in_flight and self._in_flight[0].written:
+            # Behind one that failed nothing lands, though it may have been acknowledged.
+            while self._in_flight and self._in_flight[0].wal_id <= self.window.last_done:
                 landed = self._in_flight.popleft()
                 self._waiting_bytes -= landed.size
                 self._landed(landed)
