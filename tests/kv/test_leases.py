@@ -75,9 +75,16 @@ def test_a_lease_is_renewed_in_time_or_has_lapsed() -> None:
     before = store.ids()
     lease.renew()
     assert store.ids() == before  # it is as long as can be
+    lease.pin(2)
     hand.ms += 9000
     assert lease.has_lapsed
     assert not lease.keeps(2)
+    with pytest.raises(FileNotFoundError, match="expired"):
+        lease.renew()
+    assert lease.move(nothing)[0] == 4
+    assert held(store) == [4]
+    assert lease.keeps(4)
+    assert not lease.keeps(2)  # too late for the view, and it will be told
 
 
 def test_a_lease_that_others_dropped_cannot_be_renewed() -> None:

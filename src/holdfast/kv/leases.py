@@ -72,7 +72,9 @@ class Lease:
         self._held[manifest_id] = id
 
     def renew(self) -> None:
-        """Keep what is held for another while; FileNotFoundError if it was dropped."""
+        """Keep what is held for another while; FileNotFoundError if it is too late."""
+        if self.has_lapsed:
+            raise FileNotFoundError("our snapshot expired")
         before_ms = self._runtime.monotonic_ms()
         expires_s, idle = self._expiry(), self._idle()
         ids = set(self._held.values()) - idle
@@ -80,7 +82,7 @@ class Lease:
         def change(manifest_id: int, manifest: Manifest) -> Manifest | None:
             found = [find(manifest, id) for id in ids]
             if not all(found):
-                raise FileNotFoundError("our snapshot expired and was dropped")
+                raise FileNotFoundError("our snapshot was dropped")
             kept_longer = all(entry and entry.expires_s >= expires_s for entry in found)
             if kept_longer and not any(find(manifest, id) for id in idle):
                 return None
@@ -117,7 +119,9 @@ class Lease:
         self._unpinned.append(manifest_id)
 
     def _idle(self) -> set[UUID]:
-        """The snapshots that no view reads, nor any will."""
+        """The snapshots that no view reads, nor any will; and those that may have failed us."""
+        if self.has_lapsed:
+            return set(self._held.values())
         with self._lock:
             while self._unpinned:
                 self._pins[self._unpinned.popleft()] -= 1

@@ -189,10 +189,9 @@ class WriteQueue:
     def _begin(self) -> Flush | None:
         if self.refusal is not None or not self.window.has_room:
             return None
+        self.freeze()
         if not self._frozen:
-            if not self.active.rows:
-                return None
-            self.freeze()
+            return None
         flush = Flush(self.window.take(), self._next_group())
         for commit in flush.commits:
             commit.begun = True
@@ -204,8 +203,6 @@ class WriteQueue:
     def _next_group(self) -> list[Memtable]:
         group = [self._frozen.popleft()]
         size = group[0].size
-        if self.active.rows and not self._frozen and not group[0].alone:
-            self.freeze()
         while self._frozen and not (group[0].alone or self._frozen[0].alone):
             size += self._frozen[0].size
             if size > self._limits.flush_bytes:
