@@ -36,7 +36,7 @@ class Flush:
             layer = merged(newer, layer)
         rows = layer.sorted_rows()
         # A memtable counts a key each time it is set; here it is known what is left of it.
-        self.layer = layer.renamed(self.wal_id, size_of(rows))
+        self.layer = Layer(layer.rows, size_of(rows), self.wal_id, self.wal_id, (rows,))
         return rows
 
     @property
