@@ -321,6 +321,8 @@ class Db(Reading):
             self._rebuild()
 
     def _watch(self) -> None:
+        if self._queue.refusal is not None:
+            return
         try:
             self.refresh()
             if self._maintain is not None:
