@@ -244,7 +244,7 @@ class OsFile:
 
     def _poisoned_by(self, error: OSError) -> OSError:
         self._poison = f"an earlier write or sync failed ({error.strerror})"
-        return _explained(error, self._path)
+        return explained(error, self._path)
 
 
 class OsDisk:
@@ -351,7 +351,7 @@ class OsDisk:
         try:
             return self._posix.open(path, flags)
         except OSError as error:
-            raise _explained(error, path) from error
+            raise explained(error, path) from error
 
     def _make_directory(self, path: str) -> None:
         if self._posix.exists(path):
@@ -384,7 +384,8 @@ class OsLock:
             self._fd = -1
 
 
-def _explained(error: OSError, path: str) -> OSError:
+def explained(error: OSError, path: str) -> OSError:
+    """The same, with the path, and with advice where the disk is full."""
     if error.errno not in _FULL:
         return OSError(error.errno, error.strerror, path)
     advice = "free some space and reopen; what was acknowledged is safe"

@@ -8,6 +8,7 @@
       PoisonedError     an earlier write or sync failed               -> close and reopen
       DiskFullError     no space left for this write                  -> free space, then reopen
       OutOfRangeError   no such index in this log                     -> ask first_index, last_index
+      UnavailableError  the object store does not answer              -> wait, then reopen
       MissingError      the machine lacks a part                      -> install what it names
 
 Wrong arguments are ValueError.  What else the operating system refuses stays OSError.
@@ -51,6 +52,10 @@ class DiskFullError(HoldfastError, OSError):
 
 class OutOfRangeError(HoldfastError, IndexError):
     """The log has no entry of that index."""
+
+
+class UnavailableError(HoldfastError):
+    """The object store, or the records' store, did not answer: a change may have been made."""
 
 
 class MissingError(HoldfastError):

@@ -32,6 +32,7 @@ _KINDS: list[tuple[type[Exception], str, int, str]] = [
     (errors.PoisonedError, "poisoned", 1, ""),
     (errors.DiskFullError, "disk_full", 1, ""),
     (errors.OutOfRangeError, "out_of_range", 1, "`holdfast log inspect` tells what is there"),
+    (errors.UnavailableError, "unavailable", 1, "try again when the store answers"),
     (errors.MissingError, "missing", 1, ""),
     (errors.HoldfastError, "refused", 1, ""),
     (FileNotFoundError, "not_found", 1, ""),
