@@ -343,12 +343,11 @@ def _walk(data: memoryview, at: int) -> tuple[Offsets, Kinds, Values, Flaw | Non
             if kind or value:
                 flaw = Flaw(at, f"a frame of type {kind:#x}" if kind else "a frame of no type")
             break
-        if reached > len(data):
-            flaw = Flaw(int(places[-1]), "a frame cut by the end of the file")
-            places = places[:-1]
         pieces.append(places)
         heads.append(window[(places - at) // 8])
-        if flaw is not None:
+        if reached > len(data):
+            flaw = Flaw(int(places[-1]), "a frame cut by the end of the file")
+            pieces[-1], heads[-1] = pieces[-1][:-1], heads[-1][:-1]
             break
         at = reached
     found, head = np.concatenate(pieces), np.concatenate(heads)
