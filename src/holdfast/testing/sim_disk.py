@@ -21,6 +21,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import pairwise
 from random import Random
+from typing import Self
 
 from holdfast.disk import OsDisk, Posix
 
@@ -214,10 +215,10 @@ class SimPosix(Posix):
         self._fds.clear()
         self._locks.clear()
 
-    def after_power_cut(self, random: Random) -> "SimPosix":
+    def after_power_cut(self, random: Random) -> Self:
         """What is on the disk after a power cut now: one of the many images that could be."""
         self.fired["power cut"] += 1
-        return SimPosix(self._image_of(self._root, random, {}), fired=self.fired)
+        return type(self)(self._image_of(self._root, random, {}), fired=self.fired)
 
     def _image_of(
         self, directory: _Directory, random: Random, seen: dict[_Inode, _Inode]

@@ -40,7 +40,7 @@ class Run:
         return self._ssts[range(self._start, self._stop)[place]]
 
     def __iter__(self) -> Iterator[SstInfo]:
-        return iter(self._ssts[self._start : self._stop])
+        return map(self._ssts.__getitem__, range(self._start, self._stop))
 
     @property
     def first_keys(self) -> list[bytes]:

@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from holdfast.errors import CorruptError
 from holdfast.formats.checksums import crc32c
-from holdfast.formats.sst.rows import Rows, column, find
+from holdfast.formats.sst.rows import Rows, column
 
 Bytes = bytes | memoryview
 Compression = Literal["zstd"] | None
@@ -90,8 +90,8 @@ def encode_block(rows: Rows, compression: Compression = None) -> bytes:
 def decode_block(data: Bytes, *, where: str = "block", offset: int = 0) -> Rows:
     """The rows of a block, after its checksum; `where` and `offset` go into the error, if any."""
     count, at, body = _body(data, where, offset)
-    key_ends = _ends(body, 0, count, at.values - at.keys, "key", where, offset)
-    value_ends = _ends(body, at.value_ends, count, at.stop - at.values, "value", where, offset)
+    key_ends = body.slice(0, 4 * count + 4)
+    value_ends = body.slice(at.value_ends, 4 * count + 4)
     valid, seqs = body.slice(at.valid, at.keys - at.valid), body.slice(at.seqs, 8 * count)
     keys, values = body.slice(at.keys, at.values - at.keys), body.slice(at.values)
     return Rows(
@@ -125,7 +125,13 @@ class Block:
     def get(self, key: bytes) -> Found | None:
         """Value and seq of this key; a value of None is a tombstone, None is no such key here."""
         ends, keys = self._key_ends, self._keys
-        i = find(ends, keys, key)
+        i, high = 0, len(self._seqs)
+        while i < high:  # the bisect module would call a function for every step
+            middle = (i + high) >> 1
+            if keys[ends[middle] : ends[middle + 1]] < key:
+                i = middle + 1
+            else:
+                high = middle
         if i == len(self._seqs) or keys[ends[i] : ends[i + 1]] != key:
             return None
         body, at, ends = self._body, self._at, self._value_ends
@@ -162,7 +168,14 @@ def _values(values: Any) -> tuple[Any, bytes]:
 
 
 def _body(data: Bytes, where: str, offset: int) -> tuple[int, Sections, Any]:
-    """Row count, sections and unpacked body of a block whose checksum and sizes hold."""
+    """Row count, sections and unpacked body of a block; its checksum and all its sizes hold."""
+    count, at, body = _unpacked(data, where, offset)
+    _check_ends(body, 0, count, at.values - at.keys, where, offset)
+    _check_ends(body, at.value_ends, count, at.stop - at.values, where, offset)
+    return count, at, body
+
+
+def _unpacked(data: Bytes, where: str, offset: int) -> tuple[int, Sections, Any]:
     if len(data) < HEADER.size:
         raise CorruptError(where, offset, f"a block cut to {len(data)} bytes")
     crc, codec, count, keys_size, values_size, body_size = HEADER.unpack_from(data)
@@ -182,13 +195,11 @@ def _body(data: Bytes, where: str, offset: int) -> tuple[int, Sections, Any]:
     return count, at, body
 
 
-def _ends(body: Any, start: int, count: int, size: int, name: str, where: str, offset: int) -> Any:
-    """Offsets that rise from 0 and stay within `size`: Arrow will follow them unchecked."""
-    buffer = body.slice(start, 4 * count + 4)
-    ends = np.frombuffer(buffer, np.int32)
+def _check_ends(body: Any, start: int, count: int, size: int, where: str, offset: int) -> None:
+    """Offsets rise from 0 and stay within `size`: Arrow will follow them unchecked."""
+    ends = np.frombuffer(body, np.int32, count + 1, start)
     if ends[0] or ends[-1] > size or (ends[1:] < ends[:-1]).any():
-        raise CorruptError(where, offset, f"{name} offsets that do not rise within {size} bytes")
-    return buffer
+        raise CorruptError(where, offset, f"offsets that do not rise within {size} bytes")
 
 
 def _size(part: Any) -> int:

@@ -11,6 +11,7 @@ Offsets have 32 bits, so that blocks become arrays as they lie: one Rows holds l
     rows.range(start, stop)                              the rows with start <= key < stop
 """
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import itemgetter
@@ -115,8 +116,9 @@ class Rows:
         """The place of the first row whose key is `key` or above; of sorted rows."""
         if not len(self):
             return 0
-        ends, data = column(self.keys)
-        return find(ends.data, bytes(data[ends[0] : ends[-1]]), key, int(ends[0]))
+        offsets, data = column(self.keys)
+        ends = offsets.data
+        return bisect_left(range(len(self)), key, key=lambda i: bytes(data[ends[i] : ends[i + 1]]))
 
     def range(self, start: bytes | None, stop: bytes | None) -> "Rows":
         """The rows with start <= key < stop, without a copy; None is no bound."""
@@ -132,18 +134,6 @@ class Rows:
         """The rows as Python tuples, for tests and single looks."""
         columns = (self.keys.to_pylist(), self.values.to_pylist(), self.seqs.to_pylist())
         return list(zip(*columns, strict=True))
-
-
-def find(ends: memoryview, data: bytes, key: bytes, base: int = 0) -> int:
-    """Where `key` belongs among sorted keys: key i is data[ends[i] : ends[i + 1]], less `base`."""
-    low, high = 0, len(ends) - 1
-    while low < high:
-        middle = (low + high) >> 1
-        if data[ends[middle] - base : ends[middle + 1] - base] < key:
-            low = middle + 1
-        else:
-            high = middle
-    return low
 
 
 def column(array: Any) -> tuple[npt.NDArray[np.int32], memoryview]:

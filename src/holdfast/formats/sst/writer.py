@@ -34,6 +34,7 @@ from holdfast.formats.sst.index import decode_index, encode_index
 from holdfast.formats.sst.rows import EMPTY, Rows, column
 
 BLOCK_SIZE = 1 << 16
+BLOCK_SIZE_MAX = VALUE_SIZE_MAX = 1 << 30
 UNIQUE_ID_SIZE = 16
 _ROW_OVERHEAD = 16  # two offsets and a sequence number
 
@@ -53,6 +54,8 @@ class SstWriter:
     ) -> None:
         if len(unique_id) != UNIQUE_ID_SIZE:
             raise ValueError(f"a unique id of {len(unique_id)} bytes; it has {UNIQUE_ID_SIZE}")
+        if not 0 <= writer_epoch < 2**64 or not 0 < block_size <= BLOCK_SIZE_MAX:
+            raise ValueError(f"writer epoch {writer_epoch}, block size {block_size}")
         self._info = _blank(kind, writer_epoch, unique_id, compression)
         self._block_size = block_size
         self._filter_bits = filter_bits if kind is Kind.LEVEL else 0
@@ -163,7 +166,10 @@ def decode_sst(data: bytes | memoryview, *, where: str = "sst") -> tuple[Info, R
     meta, stop = info.block_meta_offset, info.block_meta_offset + info.block_meta_len
     decode_filter(view[info.filter_offset : meta], where=where, offset=info.filter_offset)
     index = decode_index(view[meta:stop], where=where, offset=meta)
-    if index.offsets[-1] != info.filter_offset:
+    if (
+        index.offsets[-1] != info.filter_offset
+        or index.first_keys[:1] != [info.first_key][: len(index)]
+    ):
         raise CorruptError(where, meta, "an index of other blocks")
     spans = map(index.span, range(len(index)))
     parts = [decode_block(view[a:b], where=where, offset=a) for a, b in spans]
@@ -198,6 +204,8 @@ def _check(rows: Rows) -> None:
         raise ValueError("a row without key or seq")
     if lengths.min() < 1 or lengths.max() > KEY_SIZE_MAX:
         raise ValueError(f"keys have 1 to {KEY_SIZE_MAX} bytes")
+    if np.diff(column(rows.values)[0]).max() > VALUE_SIZE_MAX:
+        raise ValueError(f"values have at most {VALUE_SIZE_MAX} bytes")
     if not rows.is_sorted():
         raise ValueError("keys that do not rise")
 

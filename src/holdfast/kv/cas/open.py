@@ -1,0 +1,65 @@
+"""A bucket whose creates can be relied on, by addresses.
+
+    cas=None                           the store must enforce create-if-absent; it is tried
+    cas="native"                       it does: somebody has tried, do not write to find out
+    cas="sqlite:///var/lib/kv.db"      two-phase writes, their records in a file, as if file:///
+    cas="sqlite:kv.db"                 ... in the current directory
+    cas="postgresql://user@host/db"    ... in PostgreSQL
+    cas="mysql://user@host/db"         ... in MySQL or MariaDB
+    cas="dynamodb://table?region_name=eu-west-1"       ... in DynamoDB
+
+All who write to a bucket must name the same records.  Records are kept by the bucket's address;
+`?scope=NAME` after the records' address tells it by a name instead, for a bucket that has
+several addresses.
+"""
+
+from collections.abc import Mapping
+from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
+
+from holdfast.bucket import Bucket, Patience, connect
+from holdfast.bucket import open_bucket as open_native
+from holdfast.kv.cas.dynamodb import open_dynamodb
+from holdfast.kv.cas.mysql import open_mysql
+from holdfast.kv.cas.postgres import open_postgres
+from holdfast.kv.cas.records import Records
+from holdfast.kv.cas.sqlite import open_sqlite
+from holdfast.kv.cas.two_phase import TwoPhaseBucket
+
+
+def open_bucket(
+    url: str,
+    cas: str | None = None,
+    *,
+    options: Mapping[str, str] | None = None,
+    patience: Patience | None = None,
+) -> Bucket:
+    """Connect; with records, finish first what others have left unfinished."""
+    if cas is None:
+        return open_native(url, options=options, patience=patience)
+    bucket = connect(url, options=options, patience=patience)
+    if cas == "native":
+        return bucket
+    records = open_records(cas, url.partition("?")[0].rstrip("/"))
+    two_phase = TwoPhaseBucket(bucket, records, patience=patience)
+    two_phase.recover()
+    return two_phase
+
+
+def open_records(url: str, scope: str) -> Records:
+    """Where the records are; `scope` unless the address says another."""
+    parts = urlsplit(url)
+    options = dict(parse_qsl(parts.query))
+    scope = quote(options.pop("scope", scope), safe=":/")
+    bare = parts._replace(query=urlencode(options)).geturl()
+    match parts.scheme:
+        case "sqlite":
+            return open_sqlite(unquote(parts.netloc + parts.path), scope)
+        case "postgresql" | "postgres":
+            return open_postgres(bare, scope)
+        case "mysql" | "mariadb":
+            return open_mysql(bare, scope)
+        case "dynamodb":
+            if "endpoint" in options:
+                options["endpoint_url"] = options.pop("endpoint")
+            return open_dynamodb(parts.netloc, scope, **options)
+    raise ValueError(f"no records are kept at {parts.scheme}://; see docs/buckets.md")
