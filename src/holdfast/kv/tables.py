@@ -90,6 +90,10 @@ class Table:
     def info(self) -> Info:
         return self._head().info
 
+    @property
+    def index(self) -> Index:
+        return self._head().index
+
     def get(self, key: bytes) -> Found | None:
         """Value (None for a tombstone) and seq of a key; None if this table says nothing of it."""
         head = self._head()
