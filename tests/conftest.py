@@ -14,6 +14,14 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+@pytest.hookimpl(trylast=True)  # after tests/spark has marked its own
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Of several workers one takes all that needs the JVM, so that only one is started."""
+    for item in items:
+        if item.get_closest_marker("spark"):
+            item.add_marker(pytest.mark.xdist_group("spark"))
+
+
 @pytest.fixture(scope="session")
 def cache(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory

@@ -64,13 +64,14 @@ def _decode_message(body: bytes, where: str) -> Manifest:
         raise CorruptError(where, FRAME.size, str(error)) from error
     if message.manifest_format_version != FORMAT_VERSION:
         raise _unsupported(where, message.manifest_format_version)
-    ids = sst_ids(message)
+    ids, unique_id = sst_ids(message), message.unique_id
     why = flaw(message, ids)
-    if why is None and len(message.unique_id) != ID_SIZE:
-        why = f"a unique id of {len(message.unique_id)} bytes"
+    if why is None and len(unique_id) != ID_SIZE:
+        why = f"a unique id of {len(unique_id)} bytes"
     if why:
         raise CorruptError(where, FRAME.size, why)
-    return Manifest(message, ids)
+    message.ClearField("unique_id")
+    return Manifest(message, ids, unique_id)
 
 
 def _unsupported(where: str, version: int) -> UnsupportedError:

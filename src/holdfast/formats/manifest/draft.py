@@ -52,7 +52,6 @@ class Draft(Generic[Frozen]):
     ) -> None:
         self.message, self._ids, self._freeze = message, ids, freeze
         self._epochs = message.writer_epoch, message.compactor_epoch
-        message.ClearField("unique_id")  # of the object that was read, not of the next
 
     def add_snapshot(self, id: bytes, manifest_id: int, expire_time_s: int) -> None:
         """Keep this manifest's state readable until then; 0 is for ever."""
@@ -108,6 +107,8 @@ class Draft(Generic[Frozen]):
         found = np.flatnonzero(np.isin(self._ids, np.array(list(ids), np.uint64)))
         if len(found) != len(set(ids)):
             raise ValueError(f"{len(set(ids)) - len(found)} of {len(set(ids))} SSTs are not there")
+        if not len(found):
+            return
         owners = np.searchsorted(self._starts(), found, "right") - 1
         for owner in owners[owners >= 0].tolist():
             self.message.sorted_runs[owner].sst_count -= 1
@@ -128,17 +129,16 @@ class Draft(Generic[Frozen]):
         self._insert(at, place, ssts)
 
     def extend_run(self, run_id: int, ssts: Sequence[SstInfo]) -> None:
-        """Put SSTs into a run, all between two neighbours or at an end."""
+        """Put SSTs into a run, each where its keys belong; none may overlap with its neighbours."""
         number = [run.id for run in self.message.sorted_runs].index(run_id)
-        start, count = self._starts()[number], self.message.sorted_runs[number].sst_count
         there = self.message.leveled_ssts
-        place = start + bisect_left(
-            range(start, start + count), ssts[0].first_key, key=lambda i: there[i].first_key
-        )
-        _check_order(
-            [*there[max(start, place - 1) : place], *ssts, *there[place : start + count][:1]]
-        )
-        self._insert(number, place, ssts)
+        for sst in ssts:
+            run = self._range(number)
+            place = run.start + bisect_left(run, sst.first_key, key=lambda i: there[i].first_key)
+            before = there[max(run.start, place - 1) : place]
+            after = there[place : min(run.stop, place + 1)]
+            _check_order([*before, sst, *after])
+            self._insert(number, place, [sst])
 
     def freeze(self) -> Frozen:
         """The manifest that this draft has become.  The draft must not be used after that."""
@@ -163,14 +163,21 @@ class Draft(Generic[Frozen]):
         stop = len(self.message.leveled_ssts)
         return [stop - sum(counts[i:]) for i in range(len(counts))]
 
+    def _range(self, number: int) -> range:
+        """Which of leveled_ssts are in run `number`."""
+        start = self._starts()[number]
+        return range(start, start + self.message.sorted_runs[number].sst_count)
+
     def _insert(self, number: int, place: int, ssts: Sequence[SstInfo]) -> None:
         """Put SSTs into run `number`, from this place in leveled_ssts on."""
+        there = self.message.leveled_ssts
         for i, sst in enumerate(ssts):
-            self.message.leveled_ssts.insert(place + i, sst)
-            if i + 1 < len(ssts):
-                self.message.leveled_ssts[place + i].ClearField("last_key")
+            there.insert(place + i, sst)
         self.message.sorted_runs[number].sst_count += len(ssts)
         self._ids = np.insert(self._ids, place, np.array([sst.id for sst in ssts], np.uint64))
+        run = self._range(number)
+        for bounded in range(max(run.start, place - 1), min(run.stop - 1, place + len(ssts))):
+            there[bounded].ClearField("last_key")  # the next first key says enough
 
 
 def _check_order(ssts: Sequence[SstInfo]) -> None:

@@ -67,11 +67,12 @@ class Run:
 class Manifest:
     """One state of the store.  Never changes."""
 
-    __slots__ = ("_ids", "_message", "_runs")
+    __slots__ = ("_ids", "_message", "_runs", "unique_id")
 
-    def __init__(self, message: Message, ids: Ids) -> None:
+    def __init__(self, message: Message, ids: Ids, unique_id: bytes = b"") -> None:
         """Take over a message that was checked; see decode_manifest and Draft.freeze."""
         self._message, self._ids = message, ids
+        self.unique_id = unique_id  # of the object it was read from; no part of the state
         self._runs: tuple[Run, ...] | None = None
 
     @classmethod
@@ -97,14 +98,12 @@ class Manifest:
         return Draft(message, self._ids, Manifest)
 
     def serialized(self) -> bytes:
-        """The protobuf message, without a unique id that is this object's own."""
+        """The protobuf message, without the unique id of any object."""
         return self._message.SerializeToString()
 
     def __eq__(self, other: object) -> bool:
+        """Whether the state is the same, whatever objects hold it."""
         return isinstance(other, Manifest) and self._message == other._message
-
-    def __hash__(self) -> int:
-        return hash(self.unique_id)
 
     @property
     def sst_ids(self) -> Ids:
@@ -163,10 +162,6 @@ class Manifest:
     @property
     def wal_id_last_seen(self) -> int:
         return self._message.wal_id_last_seen
-
-    @property
-    def unique_id(self) -> bytes:
-        return self._message.unique_id
 
     @property
     def max_parallel_writes(self) -> int:

@@ -66,20 +66,13 @@ def sections(rows: int, keys_size: int, values_size: int) -> Sections:
 def encode_block(rows: Rows, compression: Compression = None) -> bytes:
     """The block of these rows, at least one."""
     values, valid = _values(rows.values)
-    key_ends, keys = column(rows.keys)
-    value_ends, value_bytes = column(values)
-    parts = [
-        (key_ends - key_ends[0]).data,
-        (value_ends - value_ends[0]).data,
-        np.asarray(rows.seqs).data,
-        valid,
-        keys[key_ends[0] : key_ends[-1]],
-        value_bytes[value_ends[0] : value_ends[-1]],
-    ]
-    body = b"".join([piece for part in parts for piece in (part, bytes(-_size(part) % 8))])
+    key_ends, keys = _columns(rows.keys)
+    value_ends, value_bytes = _columns(values)
+    parts = [key_ends, value_ends, np.asarray(rows.seqs).data, valid, keys, value_bytes]
+    body = b"".join([piece for part in parts for piece in (part, bytes(-part.nbytes % 8))])
     if len(body) > BODY_SIZE_MAX:
         raise ValueError(f"a block of {len(body)} bytes; the most is {BODY_SIZE_MAX}")
-    counts = len(rows), _size(parts[4]), _size(parts[5])
+    counts = len(rows), keys.nbytes, value_bytes.nbytes
     if compression and len(body) <= UNPACKED_SIZE_MAX:
         packed = _ZSTD.compress(body, asbytes=True)
         if len(packed) < len(body):
@@ -156,15 +149,21 @@ def _framed(codec: int, counts: tuple[int, int, int], body: bytes) -> bytes:
     return CRC.pack(crc32c(rest)) + rest
 
 
-def _values(values: Any) -> tuple[Any, bytes]:
+def _columns(array: Any) -> tuple[memoryview, memoryview]:
+    """Offsets that begin at 0, and the bytes they are in."""
+    ends, data = column(array)
+    return (ends - ends[0]).data, data[ends[0] : ends[-1]]
+
+
+def _values(values: Any) -> tuple[Any, memoryview]:
     """Values with nothing kept under a tombstone, and their bitmap, as Arrow has it."""
     count = len(values)
     if not values.null_count:
-        return values, np.packbits(np.ones(count, np.bool_), bitorder="little").tobytes()
+        return values, np.packbits(np.ones(count, np.bool_), bitorder="little").data
     valid = values.is_valid().to_numpy(zero_copy_only=False)
     if np.diff(column(values)[0])[~valid].any():
         values = pa.array(values.to_pylist(), pa.binary())
-    return values, np.packbits(valid, bitorder="little").tobytes()
+    return values, np.packbits(valid, bitorder="little").data
 
 
 def _body(data: Bytes, where: str, offset: int) -> tuple[int, Sections, Any]:
@@ -200,7 +199,3 @@ def _check_ends(body: Any, start: int, count: int, size: int, where: str, offset
     ends = np.frombuffer(body, np.int32, count + 1, start)
     if ends[0] or ends[-1] > size or (ends[1:] < ends[:-1]).any():
         raise CorruptError(where, offset, f"offsets that do not rise within {size} bytes")
-
-
-def _size(part: Any) -> int:
-    return part.nbytes if isinstance(part, memoryview) else len(part)

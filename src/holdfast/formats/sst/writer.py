@@ -87,7 +87,7 @@ class SstWriter:
         for stop in _cuts(rows, self._block_size):
             self._write(rows.slice(start, stop))
             start = stop
-        self._rest = rows.slice(start, len(rows))
+        self._rest = rows.take(np.arange(start, len(rows)))  # a slice would keep all of them
 
     def finish(self) -> tuple[bytes, Info]:
         """The whole object, and what its footer says."""
@@ -160,7 +160,7 @@ def encode_sst(
 
 
 def decode_sst(data: bytes | memoryview, *, where: str = "sst") -> tuple[Info, Rows]:
-    """Footer and rows of a whole object, with every checksum verified."""
+    """Footer and rows of a whole object, with every checksum verified; of less than 2 GiB."""
     info = decode_info(data, len(data), where=where)
     view = memoryview(data)
     meta, stop = info.block_meta_offset, info.block_meta_offset + info.block_meta_len
