@@ -1,8 +1,10 @@
 import asyncio
 import logging
 import time
+from dataclasses import replace
 
 import pytest
+from tests.kv.stores import Hand, collect, compact
 
 from holdfast.bucket.bucket import Bucket, Buffer
 from holdfast.bucket.memory import MemoryBucket
@@ -13,13 +15,12 @@ from holdfast.kv.names import wal_name
 from holdfast.kv.plans import CompactionOptions
 from holdfast.runtime import Runtime
 from holdfast.testing.log_contract import run_all
-from tests.kv.stores import Hand, collect, compact
 
 QUIET = Options(flush_ms=None, watch_ms=None)
 
 
-def opened(bucket: Bucket, hand: Hand, **settings: object) -> Db:
-    return Db.open(bucket, QUIET, runtime=hand.runtime, **settings)
+def opened(bucket: Bucket, hand: Hand, **settings: int) -> Db:
+    return Db(bucket, replace(QUIET, **settings), runtime=hand.runtime)  # type: ignore[arg-type]
 
 
 def test_what_is_written_can_be_read_at_once_and_after_reopening() -> None:
@@ -249,13 +250,13 @@ def test_ticks_flush_and_watch_and_maintain() -> None:
 
 def test_a_fenced_writer_goes_on_saying_so(caplog: pytest.LogCaptureFixture) -> None:
     bucket = MemoryBucket()
-    with caplog.at_level(logging.WARNING, "holdfast"):
-        with Db.open(bucket, watch_ms=5) as one, Db.open(bucket):
-            deadline = time.monotonic() + 10
-            while not caplog.records and time.monotonic() < deadline:
-                time.sleep(0.005)
-            with pytest.raises(FencedError):
-                one.put(b"a", b"1")
+    caplog.set_level(logging.WARNING, "holdfast")
+    with Db.open(bucket, watch_ms=5) as one, Db.open(bucket):
+        deadline = time.monotonic() + 10
+        while not caplog.records and time.monotonic() < deadline:
+            time.sleep(0.005)
+        with pytest.raises(FencedError):
+            one.put(b"a", b"1")
     assert "writer 2 has taken over" in caplog.text
 
 
