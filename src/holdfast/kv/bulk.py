@@ -68,7 +68,9 @@ def write_sorted(
         bucket, job.job, runtime or Runtime(), job.sst_size, job.block_size, job.compression
     )
     for rows in chunks:
-        sink.add(Rows(rows.keys, rows.values, pa.repeat(pa.scalar(job.seq, pa.uint64()), len(rows))))
+        sink.add(
+            Rows(rows.keys, rows.values, pa.repeat(pa.scalar(job.seq, pa.uint64()), len(rows)))
+        )
     return sink.finish()
 
 
