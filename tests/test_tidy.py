@@ -52,6 +52,9 @@ TRIED_BY = {
     "demo/story.py": "tests/cli/test_demo.py",
     "demo/svg.py": "tests/demo/test_report.py",
     "cli/opening.py": "tests/cli/test_log.py",
+    "kv/commits.py": "tests/kv/test_compaction.py",
+    "kv/garbage.py": "tests/kv/test_gc.py",
+    "kv/jobs.py": "tests/kv/test_compaction.py",
 }
 
 # Formats that live inside another, and are told on its page.
