@@ -12,9 +12,9 @@ from holdfast.bucket.memory import MemoryBucket
 from holdfast.errors import UnavailableError
 from holdfast.formats.manifest import Manifest
 from holdfast.formats.sst import Rows
+from holdfast.kv import Db, Options
 from holdfast.kv.bulk import BulkLoad, write_sorted
 from holdfast.kv.compaction import Compactor
-from holdfast.kv.db import Db, Options
 from holdfast.kv.gc import GarbageCollector, GcReport
 from holdfast.kv.manifests import ManifestStore
 from holdfast.kv.names import LEVELS, MANIFESTS, WAL, ids, level_name, manifest_name, wal_name
