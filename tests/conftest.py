@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 pytest_plugins = ["tests.servers"]
 
 
-@pytest.hookimpl(trylast=True)  # after tests/spark has marked its own
+@pytest.hookimpl(tryfirst=True)  # after tests/spark has marked its own, before xdist reads them
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Of several workers one takes all that needs the JVM, so that only one is started."""
     for item in items:

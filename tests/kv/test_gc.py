@@ -39,7 +39,7 @@ def aged(world: World) -> World:
     world.load()
     world.put()
     compactor.compact_everything()
-    world.db.refresh()
+    world.let_go()
     world.hand.ms += 2 * MIN_AGE_MS
     return world
 

@@ -80,6 +80,11 @@ class World:
         made = self.db.snapshot(ttl_s)
         self.snapshots[made.id] = (made.manifest_id, dict(self.model))
 
+    def let_go(self) -> None:
+        """The writer moves on to the newest state, and then gives back the one before."""
+        self.db.refresh()
+        self.db.refresh()
+
     def forget_expired(self) -> None:
         """Of a snapshot that has expired, nobody is told any more what it held."""
         there = {
