@@ -325,16 +325,6 @@ PAIRS = {  # a store, and where its records are if it needs any
     "rclone+mariadb": ("rclone", "mariadb"),
     "moto+dynamodb": ("moto", "dynamodb"),
 }
-SERVERS = {"seaweedfs", "moto", "rclone", "azurite", "postgres", "mariadb", "dynamodb"}
-
-
-@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Of several workers one takes all that needs servers, so that only one of each is started."""
-    for item in items:
-        needed = {*SERVERS, "real_bucket"} & set(getattr(item, "fixturenames", ()))
-        if needed and not item.get_closest_marker("spark"):
-            item.add_marker(pytest.mark.xdist_group("servers"))
 
 
 @pytest.fixture(params=PAIRS)

@@ -7,7 +7,6 @@ import pytest
 HERE = Path(__file__).parent
 
 
-@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if HERE in item.path.parents:
