@@ -5,6 +5,7 @@
       UnsupportedError  well-formed, but not a version we read        -> use the right reader
       LockedError       another process owns the store                -> stop it, or open read-only
       FencedError       another writer has taken over                 -> close; never retry
+      JobLostError      the job was ended or has expired              -> begin it again
       PoisonedError     an earlier write or sync failed               -> close and reopen
       DiskFullError     no space left for this write                  -> free space, then reopen
       OutOfRangeError   no such index in this log                     -> ask first_index, last_index
@@ -40,6 +41,10 @@ class LockedError(HoldfastError):
 
 class FencedError(HoldfastError):
     """Another writer has taken over."""
+
+
+class JobLostError(HoldfastError):
+    """A compaction or a bulk load that the manifest no longer knows: what it wrote is garbage."""
 
 
 class PoisonedError(HoldfastError):

@@ -27,6 +27,7 @@ _KINDS: list[tuple[type[Exception], str, int, str]] = [
         "`holdfast log verify` shows how far it goes, `holdfast log repair` what can be done",
     ),
     (errors.FencedError, "fenced", 4, "another writer has taken over, do not retry"),
+    (errors.JobLostError, "job_lost", 1, "begin the job again"),
     (errors.UnsupportedError, "unsupported", 1, ""),
     (errors.LockedError, "locked", 1, ""),
     (errors.PoisonedError, "poisoned", 1, ""),

@@ -99,20 +99,22 @@ class Snapshot(_message.Message):
     def __init__(self, id: _Optional[bytes] = ..., manifest_id: _Optional[int] = ..., snapshot_expire_time_s: _Optional[int] = ...) -> None: ...
 
 class Job(_message.Message):
-    __slots__ = ("id", "base", "kind", "compactor_epoch", "started_ms", "expires_ms")
+    __slots__ = ("id", "base", "kind", "compactor_epoch", "started_ms", "expires_ms", "done")
     ID_FIELD_NUMBER: _ClassVar[int]
     BASE_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
     COMPACTOR_EPOCH_FIELD_NUMBER: _ClassVar[int]
     STARTED_MS_FIELD_NUMBER: _ClassVar[int]
     EXPIRES_MS_FIELD_NUMBER: _ClassVar[int]
+    DONE_FIELD_NUMBER: _ClassVar[int]
     id: bytes
     base: int
     kind: JobKind
     compactor_epoch: int
     started_ms: int
     expires_ms: int
-    def __init__(self, id: _Optional[bytes] = ..., base: _Optional[int] = ..., kind: _Optional[_Union[JobKind, str]] = ..., compactor_epoch: _Optional[int] = ..., started_ms: _Optional[int] = ..., expires_ms: _Optional[int] = ...) -> None: ...
+    done: bool
+    def __init__(self, id: _Optional[bytes] = ..., base: _Optional[int] = ..., kind: _Optional[_Union[JobKind, str]] = ..., compactor_epoch: _Optional[int] = ..., started_ms: _Optional[int] = ..., expires_ms: _Optional[int] = ..., done: _Optional[bool] = ...) -> None: ...
 
 class Transaction(_message.Message):
     __slots__ = ("query_id", "batch_id")
