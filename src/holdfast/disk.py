@@ -22,7 +22,7 @@ from typing import Protocol
 from urllib.parse import unquote, urlsplit
 
 from holdfast.errors import DiskFullError, LockedError, PoisonedError
-from holdfast.posix import Posix
+from holdfast.posix import Posix as Posix  # for those who put another in its place
 
 Path = str | os.PathLike[str]
 Buffer = bytes | bytearray | memoryview
@@ -172,7 +172,7 @@ class OsFile:
 
     def _poisoned_by(self, error: OSError) -> OSError:
         self._poison = f"an earlier write or sync failed ({error.strerror})"
-        return _explained(error, self._path)
+        return explained(error, self._path)
 
 
 class OsDisk:
@@ -257,6 +257,11 @@ class OsDisk:
             raise
         return lock
 
+    def lock_holder(self, name: str) -> str:
+        """The process that has a file locked, told without touching the lock; else nothing."""
+        with contextlib.closing(self.open(name)) as file:
+            return self._posix.lock_holder(file._fd)
+
     def _lock(self, name: str, flags: int) -> "OsLock":
         fd = self._open(self._at(name), flags)
         if self._posix.try_lock(fd):
@@ -286,7 +291,7 @@ class OsDisk:
         try:
             return self._posix.open(path, flags)
         except OSError as error:
-            raise _explained(error, path) from error
+            raise explained(error, path) from error
 
     def _make_directory(self, path: str) -> None:
         if self._posix.exists(path):
@@ -319,7 +324,8 @@ class OsLock:
             self._fd = -1
 
 
-def _explained(error: OSError, path: str) -> OSError:
+def explained(error: OSError, path: str) -> OSError:
+    """The same, with the path, and with advice where the disk is full."""
     if error.errno not in _FULL:
         return OSError(error.errno, error.strerror, path)
     advice = "free some space and reopen; what was acknowledged is safe"

@@ -6,7 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from holdfast.formats import bolt, raft_wal, shanghai
+from holdfast.formats import bolt, manifest, raft_wal, shanghai, sst
 from holdfast.formats.raft_entry import RaftEntry, encode_entry
 
 PAGES = Path(__file__).parents[2] / "docs" / "formats"
@@ -16,10 +16,20 @@ STORE = bolt.encode(
         b"wal-meta": bolt.Bucket({b"m": b'{"NextSegmentID":0,"Segments":[]}'}),
     }
 )
-NEXT = bolt.commit(bolt.Image(1, 4096, {}, 32768, 4, frozenset([2, 3]), frozenset()), {})
+NEXT = bolt.commit(bolt.Image(1, 4096, {}, 32768, 4, frozenset([2, 3])), {})
 RAFT_ENTRY = encode_entry(RaftEntry(1, 1, 0, bytes((31 + 7 * j) & 255 for j in range(50))))
 RAFT_HEADER = raft_wal.encode_header(raft_wal.Header(1, 0, raft_wal.RAFT_CODEC))
+SST = sst.encode_sst(
+    sst.Rows.from_pairs([(b"apple", b"red", 41), (b"pear", None, 42)]),
+    writer_epoch=3,
+    unique_id=bytes(range(16)),
+)
+MANIFEST = manifest.Manifest.create(created_ms=0x18B2E5FA000, gc_min_age_ms=3_600_000).edit()
+MANIFEST.message.writer_epoch = 1
+MANIFEST.add_snapshot(b"S" * 16, manifest_id=1, expire_time_s=1_700_000_000)
 EXAMPLES = {
+    "sst-example": SST,
+    "manifest-example": manifest.encode_manifest(MANIFEST.freeze(), bytes(range(16))),
     "raft-wal-first-batch": raft_wal.encode_batch(
         [RAFT_ENTRY], offset=0, header=RAFT_HEADER, size_limit=65536
     ).data,

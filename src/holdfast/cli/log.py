@@ -1,7 +1,7 @@
 """`holdfast log`: one directory, one log, whatever its format.
 
-Readers open a log as guests and may run beside its owner; create, append, rotate, compact and
-repair own it while they run.
+Readers open a log as guests and may run beside its owner; create, append, rotate, compact,
+truncate and repair own it while they run.
 """
 
 import typer
@@ -16,6 +16,7 @@ from holdfast.cli import (
     log_replicas,
     log_report,
     log_snapshot,
+    log_truncate,
 )
 
 app = typer.Typer(
@@ -32,6 +33,7 @@ app.command()(log_jobs.scrub)
 app.command()(log_repair.repair)
 app.command()(log_change.rotate)
 app.command()(log_change.compact)
+app.command()(log_truncate.truncate)
 app.command()(log_replicas.replicate)
 app.command()(log_convert.convert)
 app.command()(log_jobs.replay)

@@ -21,19 +21,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 from random import Random
+from typing import Self
 
 from holdfast.disk import OsDisk
 from holdfast.posix import Posix
-from holdfast.testing.sim_nodes import Directory, Inode, change_names, files_in, land
+from holdfast.testing.platter import Directory, Inode, copy_of, files_in, land, rename
 
 ROOT = "/sim"
-# Which calls each kind of fault can hit.
-FAILING = {
-    "eio": ("open", "create", "write", "read", "rename", "unlink", "sync"),
-    "enospc": ("create", "write"),
-    "short write": ("write",),
-    "sync eio": ("sync",),
-}
 
 
 class PowerLost(BaseException):
@@ -55,19 +49,17 @@ class SimPosix(Posix):
     def __init__(self, root: Directory | None = None, *, fired: Counter[str] | None = None) -> None:
         self.fired: Counter[str] = Counter() if fired is None else fired
         self.operations = 0  # that change something: where a crash can hit
-        self.trace: list[str] = []  # what kind each call was: where a fault can hit
+        self.calls = 0  # of any kind: where a fault can hit
         self.dies_at: int | None = None
         self.fault: Fault | None = None
+        self.hit = False  # was the call that it names one that can fail so?
         self.bystander: Callable[[], None] | None = None  # looks on at every change
+        self.witness: Callable[[], None] | None = None  # ... when power could go
         self._root = root or Directory()
         self._found: dict[str, Directory] = {}
         self._fds: dict[int, Inode] = {}
         self._next_fd = 3
         self._locks: dict[int, Inode] = {}
-
-    @property
-    def calls(self) -> int:
-        return len(self.trace)
 
     # Calls that change something
 
@@ -203,14 +195,19 @@ class SimPosix(Posix):
     def kill(self) -> None:
         """The process dies; what it wrote is still in the cache, synced or not."""
         self.fired["kill"] += 1
-        self.dies_at = self.fault = self.bystander = None
+        self.dies_at = self.fault = self.bystander = self.witness = None
         self._fds.clear()
         self._locks.clear()
 
-    def after_power_cut(self, random: Random) -> "SimPosix":
+    def after_power_cut(self, random: Random) -> Self:
         """What is on the disk after a power cut now: one of the many images that could be."""
         self.fired["power cut"] += 1
-        return SimPosix(self._image_of(self._root, random, {}), fired=self.fired)
+        return type(self)(self._image_of(self._root, random, {}), fired=self.fired)
+
+    def copy_after_kill(self) -> "SimPosix":
+        """As after a kill now, for one of several futures."""
+        self.fired["kill"] += 1
+        return SimPosix(copy_of(self._root, {}), fired=self.fired)
 
     def _image_of(
         self, directory: Directory, random: Random, seen: dict[Inode, Inode]
@@ -220,7 +217,7 @@ class SimPosix(Posix):
             kept = random.random() < 0.5
             self.fired["name kept" if kept else "name lost"] += 1
             if kept:
-                change_names(names, change)
+                rename(names, change)
         image = Directory()
         for name, node in names.items():
             if isinstance(node, Directory):
@@ -269,11 +266,17 @@ class SimPosix(Posix):
 
     def _call(self, kind: str) -> str:
         """Count a call; fail it if its turn has come."""
-        self.trace.append(kind)
-        fault, number = self.fault, len(self.trace) - 1
+        fault, number = self.fault, self.calls
+        self.calls += 1
         if fault is None or not (number == fault.at or (fault.for_ever and number > fault.at)):
             return ""
-        fails = kind in FAILING[fault.kind]
+        fails = {
+            "eio": True,
+            "enospc": kind in ("write", "create"),
+            "short write": kind == "write",
+            "sync eio": kind == "sync",
+        }[fault.kind]
+        self.hit |= fails and number == fault.at
         if not fails or fault.kind == "short write":
             return fault.kind if fails else ""
         self.fired[fault.kind] += 1
@@ -285,6 +288,8 @@ class SimPosix(Posix):
         if self.bystander is not None:
             self.fired["bystander"] += 1
             self.bystander()
+        if self.witness is not None:
+            self.witness()
         if self.dies_at is not None and self.operations >= self.dies_at:
             raise PowerLost
         self.operations += 1
@@ -340,8 +345,7 @@ class SimDisk(OsDisk):
             posix = SimPosix()
             posix.mkdir(ROOT)
             posix.sync_directory("/")
-            posix.operations = 0
-            posix.trace.clear()
+            posix.operations = posix.calls = 0
         self.posix = posix
         super().__init__(path, posix=posix)
 
@@ -352,9 +356,12 @@ class SimDisk(OsDisk):
         self.posix.kill()
         return self
 
+    def copy_after_kill(self) -> "SimDisk":
+        return SimDisk(self.posix.copy_after_kill(), self._path)
+
     def files(self) -> dict[str, bytes]:
         """What a reader of the directory, and of those in it, would find."""
-        return dict(files_in(self.posix._directory(self._path), ""))
+        return dict(files_in(self.posix._directory(self._path)))
 
     def flip(self, name: str, bit: int) -> None:
         """Let one bit rot."""

@@ -1,4 +1,4 @@
-"""Files and directories of the simulated disk: what is live, what is durable, what is between."""
+"""What a simulated disk is made of: inodes and directories, each as it is and as it is durably."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -30,7 +30,7 @@ class Directory:
     pending: "list[dict[str, Inode | Directory | None]]" = field(default_factory=list)
 
     def change(self, names: "dict[str, Inode | Directory | None]") -> None:
-        change_names(self.live, names)
+        rename(self.live, names)
         self.pending.append(names)
 
     def sync(self) -> None:
@@ -38,7 +38,27 @@ class Directory:
         self.pending.clear()
 
 
-def files_in(directory: Directory, prefix: str) -> Iterator[tuple[str, bytes]]:
+def copy_of(directory: Directory, seen: "dict[Inode | Directory, Inode | Directory]") -> Directory:
+    """All that is in and below it, unsynced changes included; `seen` is what was copied already."""
+    copy = seen[directory] = Directory()
+
+    def twin(node: "Inode | Directory") -> "Inode | Directory":
+        if node not in seen:
+            if isinstance(node, Directory):
+                return copy_of(node, seen)
+            seen[node] = Inode(bytearray(node.live), node.durable, list(node.pending))
+        return seen[node]
+
+    copy.live = {name: twin(node) for name, node in directory.live.items()}
+    copy.durable = {name: twin(node) for name, node in directory.durable.items()}
+    copy.pending = [
+        {name: node and twin(node) for name, node in change.items()} for change in directory.pending
+    ]
+    return copy
+
+
+def files_in(directory: Directory, prefix: str = "") -> Iterator[tuple[str, bytes]]:
+    """Name and content of each file in and below it."""
     for name, node in directory.live.items():
         if isinstance(node, Directory):
             yield from files_in(node, f"{prefix}{name}/")
@@ -47,6 +67,7 @@ def files_in(directory: Directory, prefix: str) -> Iterator[tuple[str, bytes]]:
 
 
 def land(content: bytearray, offset: int, data: bytes | None) -> None:
+    """Let a write, or a new size, be in `content`."""
     if data is None:
         del content[offset:]
         content.extend(bytes(offset - len(content)))
@@ -56,7 +77,7 @@ def land(content: bytearray, offset: int, data: bytes | None) -> None:
     content[offset : offset + len(data)] = data
 
 
-def change_names(
+def rename(
     names: "dict[str, Inode | Directory]", change: "dict[str, Inode | Directory | None]"
 ) -> None:
     for name, node in change.items():
