@@ -28,6 +28,13 @@ from holdfast.posix import Posix
 from holdfast.testing.platter import Directory, Inode, copy_of, files_in, land, rename
 
 ROOT = "/sim"
+# Which calls each kind of fault can hit.
+FAILING = {
+    "eio": ("open", "create", "write", "read", "rename", "unlink", "sync"),
+    "enospc": ("create", "write"),
+    "short write": ("write",),
+    "sync eio": ("sync",),
+}
 
 
 class PowerLost(BaseException):
@@ -50,9 +57,9 @@ class SimPosix(Posix):
         self.fired: Counter[str] = Counter() if fired is None else fired
         self.operations = 0  # that change something: where a crash can hit
         self.calls = 0  # of any kind: where a fault can hit
+        self.trace: list[str] = []  # ... and of which kind each was
         self.dies_at: int | None = None
         self.fault: Fault | None = None
-        self.hit = False  # was the call that it names one that can fail so?
         self.bystander: Callable[[], None] | None = None  # looks on at every change
         self.witness: Callable[[], None] | None = None  # ... when power could go
         self._root = root or Directory()
@@ -268,15 +275,10 @@ class SimPosix(Posix):
         """Count a call; fail it if its turn has come."""
         fault, number = self.fault, self.calls
         self.calls += 1
+        self.trace.append(kind)
         if fault is None or not (number == fault.at or (fault.for_ever and number > fault.at)):
             return ""
-        fails = {
-            "eio": True,
-            "enospc": kind in ("write", "create"),
-            "short write": kind == "write",
-            "sync eio": kind == "sync",
-        }[fault.kind]
-        self.hit |= fails and number == fault.at
+        fails = kind in FAILING[fault.kind]
         if not fails or fault.kind == "short write":
             return fault.kind if fails else ""
         self.fired[fault.kind] += 1
@@ -346,6 +348,7 @@ class SimDisk(OsDisk):
             posix.mkdir(ROOT)
             posix.sync_directory("/")
             posix.operations = posix.calls = 0
+            posix.trace.clear()
         self.posix = posix
         super().__init__(path, posix=posix)
 
