@@ -69,12 +69,12 @@ def test_inspect_and_verify_beside_a_live_owner(server: Path, run: Run) -> None:
 
 
 def test_a_snapshot_is_made_shown_and_what_it_covers_is_pruned(stopped: Path, run: Run) -> None:
-    assert "no snapshot" in run("log", "snapshot", stopped, "show").stdout
-    made = run("log", "snapshot", stopped, "create", "8", stdin="all of it")
+    assert "no snapshot" in run("log", "snapshot", "show", stopped).stdout
+    made = run("log", "snapshot", "create", stopped, "8", stdin="all of it")
     assert "all up to entry 8, term 2: 9 B" in made.stdout
     assert made.stdout.endswith("the log begins at 9\n")
-    assert run("log", "snapshot", stopped, "show", "--data").stdout == "all of it"
-    shown = json.loads(run("log", "snapshot", stopped, "show", "--json").stdout)
+    assert run("log", "snapshot", "show", stopped, "--data").stdout == "all of it"
+    shown = json.loads(run("log", "snapshot", "show", stopped, "--json").stdout)
     assert (shown["index"], shown["term"], shown["size"], len(shown["kept"])) == (8, 2, 9, 1)
     plan = run("log", "compact", stopped, "--before", "9", "--dry-run")
     assert "would remove 2 segments" in plan.stdout
@@ -86,17 +86,17 @@ def test_a_snapshot_is_made_shown_and_what_it_covers_is_pruned(stopped: Path, ru
 def test_a_snapshot_from_elsewhere(stopped: Path, tmp_path: Path, run: Run) -> None:
     data = tmp_path / "data"
     data.write_bytes(b"x" * 2_000_000)
-    refused = run("log", "snapshot", stopped, "install", "8", "1", "--file", data, "--compact-only")
+    refused = run("log", "snapshot", "install", stopped, "8", "1", "--file", data, "--compact-only")
     assert refused.exit_code == 1
-    done = run("log", "snapshot", stopped, "install", "20", "3", "--file", data, "--json")
+    done = run("log", "snapshot", "install", stopped, "20", "3", "--file", data, "--json")
     assert json.loads(done.stdout)["size"] == 2_000_000
     assert run("log", "append", stopped, "next").stdout == "appended 1 entry: 21..21\n"
     assert "\tterm 3\tstate\t" in run("log", "cat", stopped).stdout
 
 
 def test_other_logs_have_none(path: Path, run: Run) -> None:
-    for verb in (("show",), ("create", "1")):
-        result = run("log", "snapshot", path, *verb)
+    for arguments in (("show", path), ("create", path, "1")):
+        result = run("log", "snapshot", *arguments)
         assert (result.exit_code, result.stdout) == (1, "")
 
 

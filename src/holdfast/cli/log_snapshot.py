@@ -18,7 +18,11 @@ if TYPE_CHECKING:
 
 _PIECE_SIZE = 2**20
 
-app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    help="Show, make or install what stands for the first entries of a log.",
+)
 
 DataFile = Annotated[
     Path | None, typer.Option("--file", metavar="FILE", help="Its data; without it, stdin is read.")
@@ -45,18 +49,9 @@ class TakesSnapshots(HasSnapshot, Protocol):
     ) -> None: ...
 
 
-@app.callback()
-def snapshot(context: typer.Context, path: LogPath) -> None:
-    """Show, make or install the snapshot of a log that can have one.
-
-    It stands for all entries up to an index: the log begins behind it.
-    """
-    context.obj = path
-
-
 @app.command()
 def show(
-    context: typer.Context,
+    path: LogPath,
     data: Annotated[
         bool, typer.Option("--data", help="Write its data, and nothing else, to stdout.")
     ] = False,
@@ -65,7 +60,6 @@ def show(
     """Say what the snapshot is of, and which old ones are kept."""
     from holdfast.logs.file_log.history import kept
 
-    path: str = context.obj
     with guest_of(path) as guest:
         if not isinstance(guest, HasSnapshot):
             raise _unsupported(path)
@@ -85,21 +79,19 @@ def show(
 
 
 @app.command()
-def create(
-    context: typer.Context, index: Index, file: DataFile = None, as_json: JsonOption = False
-) -> None:
+def create(path: LogPath, index: Index, file: DataFile = None, as_json: JsonOption = False) -> None:
     """Let the log begin behind an entry that it has.
 
     Index files that are wholly before it stay until `holdfast log compact` removes them.
     """
-    with _taking(context.obj, as_json=as_json) as log, _pieces(file) as data:
+    with _taking(path, as_json=as_json) as log, _pieces(file) as data:
         log.create_snapshot(index, data)
-        _tell(context.obj, log.snapshot, as_json=as_json)
+        _tell(path, log.snapshot, as_json=as_json)
 
 
 @app.command()
 def install(
-    context: typer.Context,
+    path: LogPath,
     index: Index,
     term: Annotated[int, typer.Argument(metavar="TERM", help="The term of that entry.")],
     file: DataFile = None,
@@ -113,9 +105,9 @@ def install(
     If the log does not have that entry, of that term, all of it is moved aside and it begins anew
     behind the snapshot.
     """
-    with _taking(context.obj, as_json=as_json) as log, _pieces(file) as data:
+    with _taking(path, as_json=as_json) as log, _pieces(file) as data:
         log.install_snapshot(index, term, data, compact_only=compact_only)
-        _tell(context.obj, log.snapshot, as_json=as_json)
+        _tell(path, log.snapshot, as_json=as_json)
 
 
 @contextmanager
