@@ -93,7 +93,7 @@ class Turns:
         path.mkdir()
 
     def run(self) -> None:
-        for turn in range(6):
+        for turn in range(4):
             is_ours = self.random.random() < 0.5 if turn else self.random.random() < 0.7
             self.open(ours=is_ours)
             for _ in range(self.random.randint(1, 6)):

@@ -1,5 +1,6 @@
 """What a crash of ours, or of the original, has left; and what others did in between."""
 
+from contextlib import suppress
 from random import Random
 
 import pytest
@@ -9,7 +10,7 @@ from holdfast.formats import rlog, rlog_commit, snapshot_file
 from holdfast.formats.token_file import Meta
 from holdfast.logs.file_log import FileLog, FileLogGuest
 from holdfast.logs.file_log.intent import INTENT, plan_rollback, write_intent
-from holdfast.testing import SimDisk
+from holdfast.testing import PowerLost, SimDisk
 from holdfast.testing.file_log import FileLogSubject
 from holdfast.testing.log_contract import contents
 
@@ -219,3 +220,21 @@ def test_hostile_heads_are_refused_in_bounded_memory() -> None:
                     guest.check(segment.name)
         except Exception as error:
             assert type(error).__module__ == "holdfast.errors", repr(error)
+
+
+def test_dirty_slots_do_not_show_with_a_batch_that_is_written_again() -> None:
+    """A rollback of the original's was torn: slots are left behind the first that is zero."""
+    for dies_at in range(12):
+        for seed in range(8):
+            disk = filled()
+            patch(disk, FIRST, rlog.TABLE_START + 4, bytes(4))  # of entry 2; that of 3 stays
+            log = opened(disk)
+            assert log.last_index == 1
+            disk.posix.operations, disk.posix.dies_at = 0, dies_at
+            with suppress(PowerLost):
+                log.append([b"x"])
+            image = disk.after_kill() if seed == 0 else disk.after_power_cut(Random(seed))
+            with opened(image) as log:
+                assert contents(log) in ([b"1"], [b"1", b"x"]), (dies_at, seed)
+                log.append([b"y"])
+                assert contents(log)[-1] == b"y"

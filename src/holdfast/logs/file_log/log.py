@@ -211,7 +211,8 @@ class FileLog(Owner):
                 batch.error = ValueError(f"term {batch.terms[0]} behind a later one")
                 return False
             self._roll_back(batch.index)
-        if self.last_index + len(batch.ends) > rlog.INDEX_MAX - _GROUP_SIZE_MAX:
+        # Others of its group may come first, and none of them has an entry without a byte.
+        if self.last_index + len(batch.ends) > rlog.INDEX_MAX - 2 * _GROUP_SIZE_MAX:
             batch.error = ValueError(f"indexes end at {rlog.INDEX_MAX}")
             return False
         if batch.terms[0] < self._term:

@@ -124,14 +124,17 @@ class Owner(FileLogGuest):
     def _close(self) -> None:
         if self._refusal == _CLOSED:
             return
+        is_sound, self._refusal = self._refusal is None, _CLOSED
         try:
-            if self._refusal is None:
+            if self._state is not None:
+                self._state.close()
+            if is_sound:
                 self._finish()
+        except OSError as error:  # all is durable, and the next owner removes what we left
+            _LOG.warning("%r: not left as the original would: %s", self._disk, error)
         finally:
-            self._refusal = _CLOSED
-            for part in (self._writer, self._state):
-                if part is not None:
-                    part.close()
+            if self._writer is not None:
+                self._writer.close()
             super().close()
             self._lock.release()
 

@@ -244,6 +244,11 @@ class Last(Part):
         self.size = max(self.size, self.head.data_start + int(ends[-1]))
         self.count += len(ends)
 
+    def headers(self, first: int, stop: int) -> EntryHeaders:
+        """From a map: of large entries only the pages with a header are touched."""
+        bounds = self._bounds(first - self.first_index, stop - self.first_index)
+        return decode_headers(self.file.map(), bounds[:-1])
+
     def close(self) -> None:
         self.file.close()
 

@@ -14,10 +14,11 @@ not from a cache that a failed sync may have left lying.
 
 from dataclasses import dataclass, field
 
-from holdfast.disk import Disk
+from holdfast.disk import Disk, File
 from holdfast.errors import CorruptError
 from holdfast.formats import rlog, snapshot_file
 from holdfast.formats.flaw import Flaw
+from holdfast.formats.rlog_commit import Commit
 from holdfast.logs.cuts import keep_aside
 from holdfast.logs.file_log.directory import (
     LOG,
@@ -236,11 +237,7 @@ def _mended_a_file(disk: Disk, result: Survey, mended: list[str]) -> bool:
     file = disk.open(last.name, writable=True)
     try:
         if tail.redo is not None:
-            offset = rlog.TABLE_START + rlog.SLOT_SIZE * tail.redo.first_slot
-            file.write_at(offset, rlog.encode_slots(tail.redo.ends))
-            file.sync()
-            span = f"{last.index + tail.count}..{last.index + tail.count + len(tail.redo.ends) - 1}"
-            mended.append(f"{last.name}: the slots of entries {span} are written again")
+            mended.append(_write_again(file, last, tail.slots, tail.redo))
         if tail.torn is not None:
             _cut(disk, last, tail, mended)
             offset = tail.torn.offset
@@ -253,6 +250,18 @@ def _mended_a_file(disk: Disk, result: Survey, mended: list[str]) -> bool:
     finally:
         file.close()
     return True
+
+
+def _write_again(file: File, last: Found, slots: rlog.Slots, commit: Commit) -> str:
+    stop = commit.first_slot + len(commit.ends)
+    if dirty := rlog.dirty_run(slots, stop):  # they would show with those before them
+        file.write_at(rlog.TABLE_START + rlog.SLOT_SIZE * stop, bytes(rlog.SLOT_SIZE * dirty))
+        file.sync()
+    offset = rlog.TABLE_START + rlog.SLOT_SIZE * commit.first_slot
+    file.write_at(offset, rlog.encode_slots(commit.ends))
+    file.sync()
+    span = f"{last.index + commit.first_slot}..{last.index + stop - 1}"
+    return f"{last.name}: the slots of entries {span} are written again"
 
 
 def _is_full(before: list[Found], next_index: int) -> bool:

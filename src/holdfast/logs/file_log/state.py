@@ -113,13 +113,17 @@ class StateFile:
         self._guarded(lambda: self._roll(values))
 
     def close(self) -> None:
-        if self._refusal is None and self._redo is not None:
-            self._redo.close()
-            self._disk.remove(redo_name(self._name))
-        self._refusal = "the state file is closed"
-        self._file.close()
-        if self._lock is not None:
-            self._lock.release()
+        is_sound, self._refusal = self._refusal is None, "the state file is closed"
+        try:
+            if self._redo is not None:
+                self._redo.close()
+                if is_sound:
+                    self._disk.remove(redo_name(self._name))
+                self._redo = None
+        finally:
+            self._file.close()
+            if self._lock is not None:
+                self._lock.release()
 
     def __enter__(self) -> Self:
         return self
