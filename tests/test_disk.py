@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.disk import OsDisk, Posix
+from holdfast.disk import OsDisk
 from holdfast.errors import DiskFullError, LockedError, PoisonedError
+from holdfast.posix import Posix
 from holdfast.testing.sim_disk import Fault, SimDisk
 
 

@@ -12,6 +12,22 @@ LINES_MAX, FUNCTION_LINES_MAX = 400, 50
 
 # Modules that are tried by a test of another name.
 TRIED_BY = {
+    "posix.py": "tests/test_disk.py",
+    "logs/file_log/columns.py": "tests/logs/file_log/test_guest.py",
+    "logs/file_log/directory.py": "tests/logs/file_log/test_recovery.py",
+    "logs/file_log/facts.py": "tests/logs/file_log/test_guest.py",
+    "logs/file_log/history.py": "tests/logs/file_log/test_log.py",
+    "logs/file_log/intent.py": "tests/logs/file_log/test_recovery.py",
+    "logs/file_log/owner.py": "tests/logs/file_log/test_log.py",
+    "logs/file_log/part.py": "tests/logs/file_log/test_contract.py",
+    "logs/file_log/pieces.py": "tests/logs/file_log/test_repair.py",
+    "logs/file_log/pruning.py": "tests/logs/file_log/test_log.py",
+    "logs/file_log/requests.py": "tests/logs/file_log/test_log.py",
+    "logs/file_log/snapshots.py": "tests/logs/file_log/test_golden.py",
+    "logs/file_log/tail.py": "tests/logs/file_log/test_recovery.py",
+    "logs/file_log/tasks.py": "tests/logs/file_log/test_guest.py",
+    "logs/file_log/writer.py": "tests/logs/file_log/test_contract.py",
+    "testing/file_log.py": "tests/logs/file_log/test_mutants.py",
     "kv/commits.py": "tests/kv/test_compaction.py",
     "kv/garbage.py": "tests/kv/test_gc.py",
     "kv/jobs.py": "tests/kv/test_compaction.py",
@@ -72,7 +88,12 @@ TRIED_BY = {
 }
 
 # Formats that live inside another, and are told on its page.
-TOLD_WITH = {"raft_meta": "bolt", "raft_entry": "raft_wal"}
+TOLD_WITH = {
+    "raft_meta": "bolt",
+    "raft_entry": "raft_wal",
+    "rlog_entry": "rlog",
+    "rlog_commit": "rlog",
+}
 
 
 def name_of(path: Path) -> str:
