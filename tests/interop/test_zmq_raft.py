@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -17,15 +18,17 @@ from holdfast.logs.file_log import FileEntry, FileLog, StateFile
 
 DRIVER = Path(__file__).parent / "zmq_raft" / "driver.js"
 CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "holdfast" / "zmq-raft"
+FROZEN_MS, HOST = 1_704_164_645_678, "golden-host"
+STAMP = "-2024-01-02-030405-678"
 INSTALL = "npm install --ignore-scripts --prefix DIRECTORY zmq-raft@0.5.0 debug"
 
 
 class Node:
     """A process that does to a FileLog what it is told."""
 
-    def __init__(self, package: Path) -> None:
+    def __init__(self, package: Path, *arguments: str) -> None:
         self._process = subprocess.Popen(
-            ["node", str(DRIVER), str(package)],
+            ["node", str(DRIVER), str(package), *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -45,12 +48,17 @@ class Node:
 
 
 @pytest.fixture(scope="session")
-def node() -> Iterator[Node]:
+def package() -> Path:
     if shutil.which("node") is None:
         pytest.skip("no Node here: apt-get install nodejs npm")
     package = Path(os.environ.get("HOLDFAST_ZMQ_RAFT", CACHE))
     if not (package / "node_modules" / "zmq-raft").is_dir():
         pytest.skip(f"no zmq-raft in HOLDFAST_ZMQ_RAFT or {CACHE}: {INSTALL}")
+    return package
+
+
+@pytest.fixture(scope="session")
+def node(package: Path) -> Iterator[Node]:
     process = Node(package)
     yield process
     process.stop()
@@ -264,3 +272,63 @@ def test_both_write_one_state_file_in_turns(node: Node, tmp_path: Path) -> None:
                     state.rotate()
                 found = state.values
         assert {name: found[name] for name in values} == values
+
+
+class Twins(Turns):
+    """The same operations by both, each in a directory of its own, with a clock that stands."""
+
+    def __init__(self, node: Node, path: Path, seed: int) -> None:
+        super().__init__(node, path / "ours", seed)
+        self.theirs, self.leaves_room = path / "theirs", False
+        self.theirs.mkdir()
+
+    def run(self) -> None:
+        for _ in range(3):
+            self.open(ours=True)
+            self.node("open", directory=str(self.theirs), capacity=self.capacity)
+            for _ in range(self.random.randint(1, 8)):
+                step = self.random.choice([self.append, self.append, self.cut, self.compact,
+                                           self.discard])  # fmt: skip
+                step()
+            self.close()
+            self.node("close")
+            assert files_of(self.path) == files_of(self.theirs)
+
+    def open(self, *, ours: bool) -> None:
+        self.mine = FileLog(
+            OsDisk(self.path), capacity=self.capacity, now_ms=lambda: FROZEN_MS, hostname=HOST
+        )
+
+    def put(self, entries: list[FileEntry], index: int) -> None:
+        given = {"index": index} if index <= self.model.last else {}
+        encoded = [encode_entries([entry])[0].hex() for entry in entries]
+        self.node("entries", entries=encoded, **given)
+        super().put(entries, index)
+
+    def cut(self) -> None:
+        before = self.model.last
+        super().cut()
+        if self.model.last < before:
+            self.node("entries", entries=[], index=self.model.last + 1)
+
+    def install(self, index: int, term: int, *, compact_only: bool) -> None:
+        super().install(index, term, compact_only=compact_only)
+        data = self.model.snapshot[2].hex()
+        fields = {"index": index, "term": term, "data": data}
+        self.node("snapshot", compactOnly=compact_only, **fields)
+
+
+def files_of(path: Path) -> list[tuple[str, bytes]]:
+    """Names, without the number that a standing clock makes necessary, and contents."""
+    return sorted(
+        (re.sub(rf"{STAMP}\w+", STAMP, str(file.relative_to(path))), file.read_bytes())
+        for file in path.rglob("*")
+        if file.is_file() and file.name != "LOCK"
+    )
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_the_same_operations_give_the_same_bytes(package: Path, tmp_path: Path, seed: int) -> None:
+    node = Node(package, str(FROZEN_MS))
+    Twins(node, tmp_path, seed).run()
+    node.stop()

@@ -1,9 +1,25 @@
 'use strict';
 // Does to a zmq-raft FileLog what each line of its input says, and answers each with a line.
-// The first argument is the directory in which the package is installed.
+// The first argument is the directory in which the package is installed; with a second, the clock stands
+// at so many milliseconds, and the host's name is golden-host.
 const path = require('path');
 const fs = require('fs');
+const os = require('os');
 const readline = require('readline');
+
+if (process.argv[3]) {
+  const frozen = Number(process.argv[3]);
+  const Real = Date;
+  global.Date = class extends Real {
+    constructor(...given) {
+      super(...(given.length ? given : [frozen]));
+    }
+    static now() {
+      return frozen;
+    }
+  };
+  os.hostname = () => 'golden-host';
+}
 
 const home = path.join(path.resolve(process.argv[2]), 'node_modules', 'zmq-raft', 'lib');
 const FileLog = require(path.join(home, 'server', 'filelog'));
