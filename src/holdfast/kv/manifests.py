@@ -4,10 +4,11 @@
 2. A change is made on a manifest that was read, and written to the next id.  Whoever loses that
    slot begins again from what won.
 3. A manifest that is old enough may be deleted, and creating an object says nothing about names
-   that were deleted.  So who was slow looks again whether the change is there, before relying on it.
+   that were deleted.  So who was slow looks again whether the change is there.
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TypeAlias
 
 from holdfast.bucket.bucket import Bucket
@@ -52,18 +53,16 @@ class ManifestStore:
         return list(ids(self._bucket.list(MANIFESTS)))
 
     def create(self, manifest: Manifest) -> tuple[int, Manifest]:
-        """Make `manifest` the first one, unless a store is there already; return the current one."""
-        try:
+        """Make `manifest` the first one, unless a store is there; return the current one."""
+        with suppress(FileExistsError):
             self._bucket.put_if_absent(manifest_name(1), self._signed(manifest))
-        except FileExistsError:
-            pass
         current = self.latest()
         if current is None:
             raise CorruptError(manifest_name(1), 0, "written, but no listing shows it")
         return current
 
     def update(self, change: Change) -> tuple[int, Manifest]:
-        """Read, change, write; again if somebody else was faster.  Return the state with the change.
+        """Read, change, write; again if somebody else was faster.  Return what has the change.
 
         `change(id, manifest)` answers the state that shall follow manifest `id`, with the id
         `id + 1`, or None if there is nothing to do.  It is called until its answer was written

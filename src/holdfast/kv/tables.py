@@ -1,4 +1,4 @@
-"""SSTs on a bucket, read in part: footer, index and filter once, then the blocks that are asked for.
+"""SSTs on a bucket, read in part: footer, index and filter once, then the blocks asked for.
 
 What was read and verified is kept in one cache, which is bounded by bytes and shared by all tables
 of a store.  A table holds nothing itself, so there may be a hundred thousand of them.

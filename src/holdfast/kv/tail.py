@@ -22,7 +22,7 @@ class _Sst:
 
 
 class Tail:
-    """See above.  Changed under its owner's lock; `layers` and `tables` are replaced, not changed."""
+    """See above.  Changed under its owner's lock; `layers` and `tables` are replaced whole."""
 
     def __init__(self, bucket: Bucket, cache: Cache, size_max: int, last_id: int) -> None:
         self._bucket, self._cache, self._size_max = bucket, cache, size_max
@@ -47,23 +47,16 @@ class Tail:
         """Their size."""
         return sum(sst.size for sst in self._ssts.values())
 
-    def add(self, layer: Layer, sst_size: int) -> None:
+    def add(self, layer: Layer, sst_size: int, last_seq: int) -> None:
         """The rows of the next SST, `layer.last_id`; none if it is a fence."""
-        if layer.last_id != self.last_id + 1:
-            raise ValueError(f"SST {layer.last_id} cannot follow {self.last_id}")
-        self.last_id = layer.last_id
-        if layer.rows:
-            self.last_seq = max(self.last_seq, max(seq for _, seq in layer.rows.values()))
-        self._ssts[layer.last_id] = _Sst(sst_size, self.last_seq, not layer.rows)
+        self._note(layer.last_id, sst_size, last_seq, not layer.rows)
         if layer.rows:
             self._join(layer)
             self._let_go()
 
     def add_cold(self, wal_id: int, sst_size: int, last_seq: int) -> None:
-        """The same, of an SST that stays on the bucket."""
-        self.last_id = wal_id
-        self.last_seq = max(self.last_seq, last_seq)
-        self._ssts[wal_id] = _Sst(sst_size, self.last_seq, not last_seq)
+        """The same, of an SST that stays on the bucket; last_seq is 0 for a fence."""
+        self._note(wal_id, sst_size, last_seq, not last_seq)
         if last_seq:
             self.tables = (self._table(wal_id), *self.tables)
 
@@ -77,6 +70,13 @@ class Tail:
         self._ssts = {wal_id: sst for wal_id, sst in self._ssts.items() if wal_id > last_compacted}
         names = {wal_name(wal_id) for wal_id in self._ssts}
         self.tables = tuple(table for table in self.tables if table.name in names)
+
+    def _note(self, wal_id: int, sst_size: int, last_seq: int, is_empty: bool) -> None:
+        if wal_id != self.last_id + 1:
+            raise ValueError(f"SST {wal_id} cannot follow {self.last_id}")
+        self.last_id = wal_id
+        self.last_seq = max(self.last_seq, last_seq)
+        self._ssts[wal_id] = _Sst(sst_size, self.last_seq, is_empty)
 
     def _join(self, newest: Layer) -> None:
         layers = list(self.layers)

@@ -68,9 +68,7 @@ class View:
                 yield reversed_rows(live) if reverse else live
 
 
-def bounds(
-    start: bytes | None, stop: bytes | None, prefix: bytes
-) -> tuple[bytes, bytes | None]:
+def bounds(start: bytes | None, stop: bytes | None, prefix: bytes) -> tuple[bytes, bytes | None]:
     """First key, and the first one behind the last, of what lies within all three."""
     for bound in (start, stop, prefix):
         if bound is not None and not isinstance(bound, bytes):

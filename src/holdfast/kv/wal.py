@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from holdfast.bucket.bucket import Bucket
 from holdfast.errors import CorruptError, FencedError, LockedError
-from holdfast.formats.sst import EMPTY, Kind, Rows, decode_info, decode_sst, encode_sst
+from holdfast.formats.sst import EMPTY, Kind, Rows, decode_info, encode_sst
 from holdfast.kv.manifests import ManifestStore
 from holdfast.kv.names import wal_name
 from holdfast.runtime import Runtime
@@ -92,11 +92,11 @@ class WalWriter:
     runtime: Runtime
     tenure: Tenure
 
-    def write(self, wal_id: int, rows: Rows) -> None:
+    def write(self, wal_id: int, rows: Rows) -> int:
         """Make these rows durable as SST `wal_id`, and know that every reader will see them.
 
-        FencedError if another writer has taken over.  After any error but that one, whether the
-        rows will be seen is unknown.
+        Return the object's size.  FencedError if another writer has taken over.  After any other
+        error, whether the rows will be seen is unknown.
         """
         epoch, name = self.tenure.epoch, wal_name(wal_id)
         data = encode(rows, epoch, self.runtime)
@@ -105,6 +105,7 @@ class WalWriter:
         except FileExistsError:
             self._lost(name, data)
         self.tenure.confirm()
+        return len(data)
 
     def _lost(self, name: str, data: bytes) -> None:
         """Return if what won is our own after all; else raise what that means."""
@@ -186,9 +187,3 @@ def winner_of(bucket: Bucket, name: str, data: bytes) -> int | None:
     if found != data and epoch == decode_info(data, len(data)).writer_epoch:
         raise CorruptError(name, 0, f"two writers have epoch {epoch}")
     return epoch
-
-
-def read(bucket: Bucket, wal_id: int) -> tuple[int, Rows]:
-    """Epoch and rows of one SST, verified; FileNotFoundError if it is not there."""
-    info, rows = decode_sst(bucket.get(wal_name(wal_id)), where=wal_name(wal_id))
-    return info.writer_epoch, rows

@@ -7,7 +7,7 @@ import sqlite3
 from contextlib import suppress
 from typing import Any
 
-from holdfast.disk import OsDisk
+from holdfast.bucket import DirectoryBucket
 from holdfast.errors import CorruptError, DiskFullError, UnavailableError
 from holdfast.kv.cas.sql import Dialect, SqlRecords, tables
 
@@ -17,8 +17,10 @@ _BUSY_S = 10.0
 def open_sqlite(path: str, scope: str) -> SqlRecords:
     """The file is made, readable by its owner only, if it is missing."""
     directory, _, name = path.rpartition("/")
-    with suppress(FileExistsError):
-        OsDisk(directory or ("/" if path.startswith("/") else ".")).create(name, b"")
+    with suppress(FileExistsError):  # durable, private, and safe if two do it at once
+        DirectoryBucket(directory or ("/" if path.startswith("/") else ".")).put_if_absent(
+            name, b""
+        )
 
     def connect() -> Any:
         connection = sqlite3.connect(

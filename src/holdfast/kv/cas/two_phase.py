@@ -61,8 +61,8 @@ class TwoPhaseBucket:
             if record.source == source:
                 return
         self._discard(source)
-        if record is None or not data or self._bucket.get(name) != data:
-            raise FileExistsError(f"object {name} was created by another")
+        if not self._is_ours(record, data):
+            raise FileExistsError(f"object {name} was created before")
 
     def list(self, prefix: str, after: str = "") -> list[ObjectInfo]:
         found = self._bucket.list(prefix, after)
@@ -130,6 +130,15 @@ class TwoPhaseBucket:
             except FileExistsError:
                 return source, None
             return source, record
+
+    def _is_ours(self, record: Record | None, data: Buffer) -> bool:
+        """An earlier attempt of ours may have won, its answer lost.  The bytes have an identity."""
+        if record is None or not data or not record.source.endswith(f".{crc32(data):08x}"):
+            return False
+        try:
+            return self._bucket.get(record.destination) == data
+        except FileNotFoundError:  # whoever created it, it is deleted
+            return False
 
     def _insert(self, name: str, source: str, epoch: int) -> Record:
         return self._patience.ask(lambda: self._records.insert(name, source, epoch))

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from holdfast.errors import FencedError, HoldfastError, PoisonedError
 from holdfast.formats.sst import Rows
 from holdfast.kv.handles import Commit, WriteHandle
-from holdfast.kv.memtable import ROW_OVERHEAD, Layer, Row, merged
+from holdfast.kv.memtable import Layer, Row, merged
 from holdfast.kv.wal import Window
 from holdfast.runtime import Runtime, Workers
 
@@ -25,15 +25,16 @@ from holdfast.runtime import Runtime, Workers
 class Memtable(Layer):
     """A layer that is not yet in the WAL, and who waits for it."""
 
-    __slots__ = ("alone", "commits")
+    __slots__ = ("alone", "commits", "last_seq")
 
     def __init__(self, rows: dict[bytes, Row], size: int = 0, *, alone: bool = False) -> None:
         super().__init__(rows, size)
         self.alone = alone  # big enough for an SST of its own
         self.commits = [Commit()]
+        self.last_seq = 0  # known when it takes no more rows
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Flush:
     """Memtables that become one SST."""
 
@@ -58,6 +59,10 @@ class Flush:
     @property
     def size(self) -> int:
         return sum(memtable.size for memtable in self.memtables)
+
+    @property
+    def last_seq(self) -> int:
+        return self.memtables[-1].last_seq
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +109,7 @@ class WriteQueue:
         self._background = 0  # flushes that workers have been asked for
         self._room = runtime.condition(self.lock)
         self.refusal: Exception | None = None  # why nothing is taken any more
+        self.has_lost = False  # rows that were never acknowledged
         self._hesitant = False  # refusal, or no room: look twice before taking a row
 
     # Rows come in
@@ -126,13 +132,15 @@ class WriteQueue:
         with self.lock:
             if self._hesitant:
                 self._wait_for_room()
-            seq, alone = self.seq, size >= self._limits.skip_memtable_bytes
+            alone = size >= self._limits.skip_memtable_bytes
             if alone:
                 self.freeze()
                 self.active.alone = True
             active = self.active
             taken = active.rows
-            for seq, (key, value) in enumerate(rows, seq + 1):
+            seq = self.seq
+            for key, value in rows:
+                seq += 1
                 taken[key] = (value, seq)
             self.seq = seq
             active.size += size
@@ -145,13 +153,14 @@ class WriteQueue:
         active = self.active
         if not active.rows:
             return
+        active.last_seq = self.seq
         self._waiting_bytes += active.size
         while self._frozen and self._may_join(self._frozen[-1], active):
             older = self._frozen.pop()
             commits = older.commits + active.commits
             joined = merged(active, older)
             active = Memtable(joined.rows, joined.size)
-            active.commits = commits
+            active.commits, active.last_seq = commits, self.seq
         self._frozen.append(active)
         self.active = Memtable({})
         self._changed()
@@ -222,20 +231,14 @@ class WriteQueue:
         with self.lock:
             self._flush_soon()
 
-    def refuse(self, refusal: Exception) -> bool:
-        """Take nothing from now on; whether rows were waiting that are now given up."""
+    def refuse(self, refusal: Exception) -> None:
+        """Take nothing from now on, and give up what was not begun."""
         with self.lock:
             if self.refusal is None:
                 self.refusal = refusal
             self._hesitant = True
-            left = self._give_up(self.refusal)
-            self._room.notify_all()
-            lost = bool(self.active.rows or self._frozen)
-            self._frozen.clear()
-            self.active = Memtable({})
-            self._changed()
-        _call(left)
-        return lost
+            called = self._give_up(self.refusal)
+        _call(called)
 
     # With the lock held
 
@@ -311,8 +314,9 @@ class WriteQueue:
 
     def _flush_soon(self) -> None:
         """Ask a worker, unless enough are at it."""
-        something = self.active.rows or self._frozen
-        if something and self.refusal is None and self._background < self._limits.max_parallel_writes:
+        if self.refusal is not None or not (self.active.rows or self._frozen):
+            return
+        if self._background < self._limits.max_parallel_writes:
             self._background += 1
             self._workers.submit(self._flush_in_background)
 
@@ -337,12 +341,19 @@ class WriteQueue:
                 if commit.callbacks:
                     self._flush_soon()
                     return
-        if self._is_full:
+        if self._frozen and self._frozen[0].size >= self._limits.flush_bytes:
             self._flush_soon()
 
     def _give_up(self, error: Exception) -> list[Callable[[], None]]:
-        """Decide all that was not begun."""
-        waiting = [commit for memtable in (*self._frozen, self.active) for commit in memtable.commits]
+        """Decide all that was not begun, and forget it."""
+        memtables = [*self._frozen, self.active]
+        self.has_lost |= any(memtable.rows for memtable in memtables)
+        self._waiting_bytes -= sum(memtable.size for memtable in self._frozen)
+        self._frozen.clear()
+        self.active = Memtable({})
+        self._room.notify_all()
+        self._changed()
+        waiting = [commit for memtable in memtables for commit in memtable.commits]
         return [callback for commit in waiting for callback in commit.settle(error)]
 
     # Outcomes
@@ -370,19 +381,15 @@ class WriteQueue:
                 self.refusal = _refusal(error)
             self._hesitant = True
             called = [call for commit in flush.commits for call in commit.settle(error)]
+            self.has_lost = True
+            if flush in self._in_flight:  # unless one before it has failed
+                self._in_flight.remove(flush)
             if self._limits.ordered_acks:
-                later = (other for other in self._in_flight if other.wal_id > flush.wal_id)
-                for other in later:
-                    for commit in other.commits:
-                        called += commit.settle(self.refusal)
+                while self._in_flight and self._in_flight[-1].wal_id > flush.wal_id:
+                    later = self._in_flight.pop().commits
+                    called += [call for commit in later for call in commit.settle(self.refusal)]
             called += self._give_up(self.refusal)
-            self._room.notify_all()
         _call(called)
-
-
-def size_of(key: bytes, value: bytes | None) -> int:
-    """What a row takes in memory."""
-    return len(key) + len(value or b"") + ROW_OVERHEAD
 
 
 def _refusal(error: Exception) -> Exception:
