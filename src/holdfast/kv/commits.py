@@ -36,15 +36,13 @@ def checked(plan: Plan, merged: Sequence[Merged]) -> list[SstMeta]:
     return [sst for task in in_order for sst in task.ssts]
 
 
-def put_into_l0(
-    draft: Draft[Manifest], manifest: Manifest, plan: Plan, ssts: Sequence[SstMeta]
-) -> None:
+def put_into_l0(draft: Draft[Manifest], plan: Plan, ssts: Sequence[SstMeta]) -> None:
     """The WAL up to `plan.wal_last` is compacted.  No SSTs: it held nothing but fences."""
-    if manifest.wal_id_last_compacted + 1 != plan.wal_first:
+    message = draft.message
+    if message.wal_id_last_compacted + 1 != plan.wal_first:
         raise JobLostError("the WAL was compacted by another; plan again")
     for sst in ssts:
         draft.add_l0(describe(sst.id, sst.info))
-    message = draft.message
     message.wal_id_last_compacted = plan.wal_last
     message.wal_id_last_seen = max(message.wal_id_last_seen, plan.wal_last)
     message.last_seq = max([message.last_seq, *(sst.info.max_seq for sst in ssts)])

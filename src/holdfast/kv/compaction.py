@@ -84,7 +84,7 @@ class Compactor:
             jobs.require(manifest, job)
             draft = manifest.edit()
             if compaction.plan.is_wal:
-                put_into_l0(draft, manifest, compaction.plan, ssts)
+                put_into_l0(draft, compaction.plan, ssts)
             else:
                 replace_units(draft, manifest, compaction.plan, ssts, run_id=job.base)
             jobs.finish(draft, job)
@@ -116,7 +116,7 @@ class Compactor:
         def wal() -> Plan | None:
             now = self._latest()
             due = [sst for sst in list_wal(self._bucket, now) if sst[0] <= last]
-            return plan_wal(now, due, eager)
+            return plan_wal(now.wal_id_last_compacted + 1, due, eager)
 
         count = 0
         while self._carry_out(wal) is not None:

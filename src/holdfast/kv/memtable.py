@@ -58,7 +58,7 @@ def merged(newer: Layer, older: Layer) -> Layer:
     """Both as one; of a key in both, the newer row stays."""
     # Inserted in key order where that is known, so that sorting again finds two runs.
     rows = {**older.rows, **newer.rows}
-    size = newer.size + older.size  # too much where a key is in both, and never too little
+    size = (newer.size + older.size) * len(rows) // max(len(newer.rows) + len(older.rows), 1)
     return Layer(rows, size, older.first_id or newer.first_id, newer.last_id)
 
 
@@ -66,10 +66,14 @@ def layer_of(rows: Rows, wal_id: int) -> Layer:
     """The rows of a WAL's SST, in memory."""
     keys, values = rows.keys.to_pylist(), rows.values.to_pylist()
     pairs = zip(values, rows.seqs.to_pylist(), strict=True)
-    size = rows.size + ROW_OVERHEAD * len(rows)
-    layer = Layer(dict(zip(keys, pairs, strict=True)), size, wal_id, wal_id)
+    layer = Layer(dict(zip(keys, pairs, strict=True)), size_of(rows), wal_id, wal_id)
     layer._keys = keys
     return layer
+
+
+def size_of(rows: Rows) -> int:
+    """What these rows take in memory, about."""
+    return rows.size + ROW_OVERHEAD * len(rows)
 
 
 def trimmed(layer: Layer, last_id: int, last_seq: int) -> Layer:

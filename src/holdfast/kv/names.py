@@ -15,7 +15,8 @@ from holdfast.bucket.bucket import Bucket, ObjectInfo
 
 MANIFESTS, WAL, LEVELS = "manifest", "wal", "levels"
 ID_MAX = 2**64 - 1
-_NAME = re.compile(r"(?:manifest/(\d{20})\.manifest|wal/(\d{20})\.sst|levels/(\d{20})\.sst)")
+_ID = "([0-9]{20})"
+_NAME = re.compile(rf"manifest/{_ID}\.manifest|wal/{_ID}\.sst|levels/{_ID}\.sst")
 
 
 def manifest_name(manifest_id: int) -> str:

@@ -35,9 +35,6 @@ class CompactionOptions:
     block_size: int = 1 << 16
 
 
-EAGER = CompactionOptions(wal_count=1, wal_size=1)
-
-
 @dataclass(frozen=True, slots=True)
 class SourceSst:
     """An SST to read; of the WAL's, only the name and the size are known beforehand."""
@@ -73,12 +70,12 @@ class Plan:
 
 def plan(manifest: Manifest, wal: Sequence[WalSst], options: CompactionOptions) -> Plan | None:
     """What to do next, or None; `wal` is what a listing shows behind the last compacted SST."""
-    return plan_wal(manifest, wal, options) or plan_units(manifest, options)
-
-
-def plan_wal(manifest: Manifest, wal: Sequence[WalSst], options: CompactionOptions) -> Plan | None:
-    """The WAL's unbroken beginning, if it is worth it, as far as one SST should hold it."""
     first = manifest.wal_id_last_compacted + 1
+    return plan_wal(first, wal, options) or plan_units(manifest, options)
+
+
+def plan_wal(first: int, wal: Sequence[WalSst], options: CompactionOptions) -> Plan | None:
+    """The WAL's unbroken row from `first` on, if it is worth it, as far as one SST should hold."""
     ready = wal[: contiguous(first, (wal_id for wal_id, _ in wal)) - first + 1]
     if len(ready) < options.wal_count and sum(size for _, size in ready) < options.wal_size:
         return None

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from holdfast.errors import FencedError, HoldfastError, PoisonedError
 from holdfast.formats.sst import Rows
 from holdfast.kv.handles import Commit, WriteHandle
-from holdfast.kv.memtable import Layer, Row, merged
+from holdfast.kv.memtable import Layer, Row, merged, size_of
 from holdfast.kv.wal import Window
 from holdfast.runtime import Runtime, Workers
 
@@ -49,8 +49,10 @@ class Flush:
         layer: Layer = self.memtables[0]
         for newer in self.memtables[1:]:
             layer = merged(newer, layer)
-        self.layer = Layer(layer.rows, layer.size, self.wal_id, self.wal_id)
-        return self.layer.sorted_rows()
+        rows = layer.sorted_rows()
+        # A memtable counts a key each time it is set; here it is known what is left of it.
+        self.layer = Layer(layer.rows, size_of(rows), self.wal_id, self.wal_id)
+        return rows
 
     @property
     def commits(self) -> Iterator[Commit]:
