@@ -13,6 +13,8 @@ import pytest
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+pytest_plugins = ["tests.servers"]
+
 
 @pytest.hookimpl(trylast=True)  # after tests/spark has marked its own
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -15,7 +15,7 @@ from holdfast.runtime import Runtime
 
 
 class Hand:
-    """A world in which nothing happens by itself: `ms` is the time, `steps` what workers should do."""
+    """A world in which nothing happens by itself: the time, and what workers should do."""
 
     def __init__(self, seed: int = 0) -> None:
         self.ms = 1_700_000_000_000
@@ -58,6 +58,8 @@ def compact(bucket: Bucket, runtime: Runtime, *, into_run: bool = False) -> Mani
     assert current is not None
     done = current[1].wal_id_last_compacted
     last = contiguous(done + 1, wal_ids(bucket, after=done))
+    if last == done:
+        return current[1]
     parts = [decode_sst(bucket.get(wal_name(i)))[1] for i in range(last, done, -1)]
     rows = merge_rows([part for part in parts if len(part)])
     sst_id = current[1].next_sst_base + last
@@ -70,9 +72,9 @@ def compact(bucket: Bucket, runtime: Runtime, *, into_run: bool = False) -> Mani
         draft = manifest.edit()
         draft.message.next_sst_base += 2**32
         info = describe(sst_id, decode_info(data, len(data)))
-        if into_run:
+        if len(rows) and into_run and not manifest.l0_count:  # a run is older than all of L0
             draft.add_run(sst_id, [info])
-        else:
+        elif len(rows):
             draft.add_l0(info)
         draft.message.wal_id_last_compacted = last
         draft.message.wal_id_last_seen = max(draft.message.wal_id_last_seen, last)
@@ -82,7 +84,7 @@ def compact(bucket: Bucket, runtime: Runtime, *, into_run: bool = False) -> Mani
     return store.update(change)[1]
 
 
-def collect(bucket: Bucket, runtime: Runtime) -> list[str]:
+def collect(bucket: Bucket, runtime: Runtime, *, manifests_too: bool = True) -> list[str]:
     """Delete what no active manifest needs, however young; return the names."""
     store = ManifestStore(bucket, runtime)
     current = store.latest()
@@ -91,7 +93,7 @@ def collect(bucket: Bucket, runtime: Runtime) -> list[str]:
     manifests = [store.get(manifest_id) for manifest_id in kept]
     boundary = min(manifest.wal_id_last_compacted for manifest in manifests)
     ssts = {int(sst_id) for manifest in manifests for sst_id in manifest.sst_ids}
-    gone = [manifest_name(i) for i in store.ids() if i not in kept]
+    gone = [manifest_name(i) for i in store.ids() if i not in kept and manifests_too]
     gone += [wal_name(i) for i in wal_ids(bucket, after=0) if i < boundary]
     levels = {level_name(sst_id) for sst_id in ssts}
     gone += [info.name for info in bucket.list("levels") if info.name not in levels]

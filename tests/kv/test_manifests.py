@@ -150,7 +150,7 @@ def test_damage_is_told_and_other_files_are_passed_over() -> None:
     bucket.put_if_absent(manifest_name(2) + ".temporary", b"half")
     assert store.ids() == [1]
     bucket.put_if_absent(manifest_name(2), b"garbage")
-    with pytest.raises(CorruptError, match="00002.manifest"):
+    with pytest.raises(CorruptError, match=r"00002\.manifest"):
         store.latest()
 
 

@@ -32,6 +32,10 @@ from holdfast.runtime import Runtime
 _STEP_TRIES = 5
 
 
+class StoppedError(Exception):
+    """A step that was told not to go on; nothing has changed."""
+
+
 @dataclass(frozen=True, slots=True)
 class Compaction:
     """A plan that a job works on."""
@@ -48,7 +52,11 @@ class Compactor:
         bucket: Bucket,
         runtime: Runtime | None = None,
         options: CompactionOptions | None = None,
+        *,
+        go_on: Callable[[], bool] = lambda: True,
     ) -> None:
+        """`go_on` is asked before each task of a step: StoppedError if it says no."""
+        self._go_on = go_on
         self._bucket, self._runtime = bucket, runtime or Runtime()
         self._options = options or CompactionOptions()
         self._store = ManifestStore(bucket, self._runtime)
@@ -143,7 +151,7 @@ class Compactor:
     def _merge_and_commit(self, compaction: Compaction) -> None:
         try:
             tasks = self.tasks(compaction)
-            merged = [merge_task(self._bucket, task, self._runtime) for task in tasks]
+            merged = [self._merge(task) for task in tasks]
         except FileNotFoundError as error:
             manifest = self._latest()
             self._refuse_if_fenced(manifest)
@@ -153,6 +161,11 @@ class Compactor:
         finally:
             self._spare = compaction.job  # until it is committed it can serve again
         self.commit(compaction, merged)
+
+    def _merge(self, task: Task) -> Merged:
+        if not self._go_on():
+            raise StoppedError
+        return merge_task(self._bucket, task, self._runtime)
 
     def _take_over(self) -> Job:
         def raise_epoch(draft: Draft[Manifest]) -> None:

@@ -26,7 +26,7 @@ from holdfast.errors import (
     PoisonedError,
     UnavailableError,
 )
-from holdfast.formats.manifest import Draft, Manifest
+from holdfast.formats.manifest import Manifest
 from holdfast.kv.handles import WriteHandle
 from holdfast.kv.leases import Lease
 from holdfast.kv.levels import Levels
@@ -38,7 +38,7 @@ from holdfast.kv.memtable import (
     checked_key,
     checked_value,
 )
-from holdfast.kv.opening import TakeOver, replay
+from holdfast.kv.opening import TakeOver, replay, see
 from holdfast.kv.reading import PinnedView, Reading
 from holdfast.kv.snapshots import Snapshot, Snapshots
 from holdfast.kv.tables import CACHE_SIZE, Cache
@@ -330,14 +330,9 @@ class Db(Reading):
 
     def _give_back(self) -> None:
         try:
-            self._lease.release()
+            self._lease.release(lambda draft, _: see(draft, self.last_wal_id))
         except UnavailableError as error:  # it will expire
             _LOG.warning("%r: a snapshot is left to expire: %s", self.bucket, error)
-
-
-def see(draft: Draft[Manifest], wal_id: int) -> None:
-    """Note that the WAL is contiguous up to this id."""
-    draft.message.wal_id_last_seen = max(draft.message.wal_id_last_seen, wal_id)
 
 
 def differ(a: Manifest, b: Manifest) -> bool:

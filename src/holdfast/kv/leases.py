@@ -87,16 +87,18 @@ class Lease:
         self._store.update(change)
         self._renewed_ms = before_ms
 
-    def release(self) -> None:
-        """Let go of everything, if anything is held."""
+    def release(self, edit: Edit = lambda draft, manifest: None) -> None:
+        """Let go of everything, if anything is held, with what `edit` changes."""
         ids, self._held = set(self._held.values()), {}
         if not ids:
             return
 
         def change(manifest_id: int, manifest: Manifest) -> Manifest | None:
             draft = manifest.edit()
-            dropped = [draft.drop_snapshot(id.bytes) for id in ids]
-            return draft.freeze() if any(dropped) else None
+            if not any([draft.drop_snapshot(id.bytes) for id in ids]):
+                return None
+            edit(draft, manifest)
+            return draft.freeze()
 
         self._store.update(change)
 

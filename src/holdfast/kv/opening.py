@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from holdfast.bucket.bucket import Bucket
-from holdfast.errors import FencedError, LockedError, UnavailableError
+from holdfast.errors import CorruptError, FencedError, LockedError, UnavailableError
 from holdfast.formats.manifest import Draft, Manifest
 from holdfast.formats.sst import decode_info, decode_sst
 from holdfast.kv.leases import Lease
@@ -48,11 +48,6 @@ class TakeOver:
     def bump(self) -> Bump:
         """Steps 1 and 2."""
         before_ms = self._runtime.monotonic_ms()
-        current = self._store.latest()
-        if current is None:
-            raise FileNotFoundError("no store here: it has no manifest")
-        compacted = current[1].wal_id_last_compacted
-        seen = contiguous(compacted + 1, wal_ids(self._bucket, after=compacted))
         mine = 0
 
         def raise_epoch(draft: Draft[Manifest], manifest: Manifest) -> None:
@@ -61,12 +56,12 @@ class TakeOver:
             # Not only ours: if we die before our fences stand, the next one must still write as
             # many as the writer before us may have in flight.
             draft.message.max_parallel_writes = max(manifest.max_parallel_writes, self._parallel)
-            draft.message.wal_id_last_seen = max(manifest.wal_id_last_seen, seen)
+            see(draft, last_in_row(self._bucket, self._store, manifest))
 
         manifest_id, manifest = self._lease.move(raise_epoch)
         tenure = Tenure(self._store, self._runtime, mine, manifest.gc_min_age_ms, before_ms)
         tenure.compare(manifest.writer_epoch, before_ms)
-        start = max(seen, manifest.wal_id_last_compacted) + 1
+        start = manifest.wal_id_last_seen + 1
         fencing = Fencing(self._bucket, self._runtime, mine, start, manifest.max_parallel_writes)
         return Bump(manifest_id, manifest, tenure, fencing)
 
@@ -95,6 +90,29 @@ class TakeOver:
             return draft.freeze()
 
         self._store.update(change)
+
+
+def see(draft: Draft[Manifest], wal_id: int) -> None:
+    """Note that the WAL is contiguous up to this id."""
+    draft.message.wal_id_last_seen = max(draft.message.wal_id_last_seen, wal_id)
+
+
+def last_in_row(bucket: Bucket, store: ManifestStore, manifest: Manifest) -> int:
+    """The last id of the WAL before its first gap, if there is one.
+
+    A gap may be a write in flight.  It is a loss, and a CorruptError, if what should be there was
+    seen before, or if there are ids above it that nobody begins before it is acknowledged.
+    """
+    done = manifest.wal_id_last_compacted
+    found = wal_ids(bucket, after=done)
+    last = contiguous(done + 1, found)
+    newest = max(found, default=0)
+    if last < max(manifest.wal_id_last_seen, newest - manifest.max_parallel_writes):
+        current = store.latest()
+        # Else it was compacted and collected while we looked, and this manifest is not current.
+        if current is not None and current[1].unique_id == manifest.unique_id:
+            raise CorruptError(wal_name(last + 1), 0, f"gone, but the WAL went on to {newest}")
+    return last
 
 
 def replay(

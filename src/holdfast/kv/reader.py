@@ -18,16 +18,15 @@ from typing import Self
 
 from holdfast.bucket.bucket import Bucket
 from holdfast.bucket.open import connect
-from holdfast.errors import PoisonedError, UnavailableError
+from holdfast.errors import CorruptError, PoisonedError, UnavailableError
 from holdfast.formats.manifest import Draft, Manifest
 from holdfast.formats.sst import decode_sst
-from holdfast.kv.db import see
 from holdfast.kv.leases import Lease
 from holdfast.kv.levels import Levels
 from holdfast.kv.manifests import ManifestStore
 from holdfast.kv.memtable import layer_of
-from holdfast.kv.names import contiguous, wal_ids, wal_name
-from holdfast.kv.opening import replay
+from holdfast.kv.names import wal_name
+from holdfast.kv.opening import last_in_row, replay, see
 from holdfast.kv.reading import PinnedView, Reading
 from holdfast.kv.snapshots import Snapshots, active_ids
 from holdfast.kv.tables import CACHE_SIZE, Cache
@@ -188,7 +187,7 @@ class Reader(Reading):
         """The manifest first, then the WAL, then the snapshot: else the WAL may be gone by then."""
 
         def list_wal(draft: Draft[Manifest], manifest: Manifest) -> None:
-            see(draft, self._listed(manifest))
+            see(draft, last_in_row(self.bucket, self.store, manifest))
 
         manifest_id, manifest = self._lease.move(list_wal)
         return manifest_id, manifest, manifest.wal_id_last_seen
@@ -197,7 +196,7 @@ class Reader(Reading):
         current = self.store.latest()
         if current is None:
             raise FileNotFoundError("no store here: it has no manifest")
-        return *current, max(self._listed(current[1]), current[1].wal_id_last_compacted)
+        return *current, last_in_row(self.bucket, self.store, current[1])
 
     def _open_at(self, manifest_id: int) -> Callable[[], tuple[int, Manifest, int]]:
         def keep() -> tuple[int, Manifest, int]:
@@ -216,10 +215,6 @@ class Reader(Reading):
         current = self.store.latest()
         return active_ids(*current, self.runtime.now_ms()) if current else set()
 
-    def _listed(self, manifest: Manifest) -> int:
-        compacted = manifest.wal_id_last_compacted
-        return contiguous(compacted + 1, wal_ids(self.bucket, after=compacted))
-
     def _move(self, choose: Callable[[], tuple[int, Manifest, int]]) -> None:
         """Load a state and show it."""
         for _ in range(_TRIES_MAX):
@@ -229,9 +224,9 @@ class Reader(Reading):
                 tail = replay(
                     self.bucket, self._cache, self._workers, first_id, last_id, self._memory_bytes
                 )
-            except FileNotFoundError:
+            except FileNotFoundError as error:
                 if not self._is_lazy:
-                    raise
+                    raise CorruptError(str(error), 0, "a snapshot keeps it, but it is gone") from error
                 continue  # compacted and collected while we looked
             self.manifest_id, self._tail = manifest_id, tail
             self._levels = Levels(manifest, self.bucket, self._cache)

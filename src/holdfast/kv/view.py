@@ -5,7 +5,7 @@ the older ones do.  A scan merges chunks, not rows: it takes from every source w
 smallest key at which a chunk ends, sorts that with one call, and keeps the first row of each key.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,9 @@ from holdfast.formats.sst import Rows
 from holdfast.kv.levels import Levels
 from holdfast.kv.memtable import Layer, checked_key
 from holdfast.kv.tables import Table
+
+_BATCH_ROWS = 4096  # a batch has more only where a chunk has
+_BATCH_SIZE = 2**20
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +65,9 @@ class View:
         streams = [layer.scan(start, stop, reverse=reverse) for layer in self.layers]
         streams += [table.scan(start, stop, reverse=reverse) for table in self.tables]
         streams += self.levels.streams(start, stop, reverse=reverse)
-        for rows in merge(streams, reverse=reverse):
-            live = without_tombstones(rows)
-            if len(live):
-                yield reversed_rows(live) if reverse else live
+        live = map(without_tombstones, merge(streams, reverse=reverse))
+        for group in _groups(live):
+            yield reversed_rows(Rows.concat(group[::-1])) if reverse else Rows.concat(group)
 
 
 def bounds(start: bytes | None, stop: bytes | None, prefix: bytes) -> tuple[bytes, bytes | None]:
@@ -102,9 +104,9 @@ def merge(streams: Sequence[Iterator[Rows]], *, reverse: bool = False) -> Iterat
 
 def merge_rows(pieces: Sequence[Rows]) -> Rows:
     """Sorted rows of several sorted ones, the newest first; of every key the newest row."""
-    if len(pieces) == 1:
-        return pieces[0]
     rows = Rows.concat(pieces)
+    if len(pieces) < 2:
+        return rows
     order = pc.array_sort_indices(rows.keys)  # it is stable, so the newest of a key stays first
     keys = rows.keys.take(order)
     first = np.concatenate(([True], pc.not_equal(keys[1:], keys[:-1]).to_numpy(False)))
@@ -161,6 +163,20 @@ class _Source:
         if self._rows is None:
             raise ValueError("the stream is at its end")
         return self._rows
+
+
+def _groups(chunks: Iterable[Rows]) -> Iterator[list[Rows]]:
+    """Small chunks together, so that there are not many batches; none is empty."""
+    group: list[Rows] = []
+    count = size = 0
+    for rows in chunks:
+        group.append(rows)
+        count, size = count + len(rows), size + rows.size
+        if count >= _BATCH_ROWS or size >= _BATCH_SIZE:
+            yield group
+            group, count, size = [], 0, 0
+    if count:
+        yield group
 
 
 def _behind(prefix: bytes) -> bytes | None:

@@ -130,19 +130,19 @@ class BucketContract:
             bucket.copy("x", destination)
             assert bucket.get(destination) == b"new" == bucket.get("x")
 
-    @pytest.mark.parametrize("name", HOSTILE, ids=range(len(HOSTILE)))
-    def test_refuses_names_that_some_store_would_bend(self, bucket: Bucket, name: str) -> None:
-        calls: list[Callable[[], object]] = [
-            lambda: bucket.get(name),
-            lambda: bucket.get_range(name, 0, 1),
-            lambda: bucket.put_if_absent(name, b"x"),
-            lambda: bucket.delete(name),
-            lambda: bucket.copy(name, "x"),
-            lambda: bucket.copy("x", name),
+    def test_refuses_names_that_some_store_would_bend(self, bucket: Bucket) -> None:
+        calls: list[Callable[[str], object]] = [
+            bucket.get,
+            lambda name: bucket.get_range(name, 0, 1),
+            lambda name: bucket.put_if_absent(name, b"x"),
+            bucket.delete,
+            lambda name: bucket.copy(name, "x"),
+            lambda name: bucket.copy("x", name),
         ]
-        for call in calls:
-            with pytest.raises(ValueError, match="not an object's name"):
-                call()
+        for name in HOSTILE:
+            for call in calls:
+                with pytest.raises(ValueError, match="not an object's name"):
+                    call(name)
         assert bucket.list("") == []
 
     def test_the_probe_trusts_it_and_leaves_nothing(self, bucket: Bucket) -> None:

@@ -115,6 +115,8 @@ class SqlRecords:
         while self._idle:
             self._idle.pop().close()
 
+    __del__ = close  # who forgets it leaves no connection open
+
     def _holder(self, connection: Any, destination: str) -> Record:
         holder = self._find(connection, destination)
         if holder is None:  # retired this instant

@@ -25,6 +25,8 @@ from holdfast.runtime import new_id
 
 _TEMPORARY = re.compile(r".+\.[0-9a-f]{32}\.[0-9a-f]{8}")
 
+_MOMENTS_MS = (5, 20, 75, 200)
+
 
 class TwoPhaseBucket:
     """See Bucket.  `bucket` need not enforce anything; it should repeat what gets no answer."""
@@ -56,11 +58,12 @@ class TwoPhaseBucket:
         if _TEMPORARY.fullmatch(checked(name)):
             raise ValueError(f"{name} looks like a temporary of a two-phase write")
         source, record = self._put_and_insert(name, data, metadata)
-        if record is not None:
+        if record is not None and record.source == source:
             self._finish(record)
-            if record.source == source:
-                return
+            return
         self._discard(source)
+        if record is not None:
+            self._help(record)
         if not self._is_ours(record, data):
             raise FileExistsError(f"object {name} was created before")
 
@@ -142,6 +145,19 @@ class TwoPhaseBucket:
 
     def _insert(self, name: str, source: str, epoch: int) -> Record:
         return self._patience.ask(lambda: self._records.insert(name, source, epoch))
+
+    def _help(self, record: Record) -> None:
+        """Finish for a winner that is dead or stalled; one that lives gets a moment to do it.
+
+        Two copies at once do no harm to a store that replaces an object in one instant.  Not
+        all do, and a copy costs more than a look.
+        """
+        for pause_ms in () if record.committed else _MOMENTS_MS:
+            self._patience.sleep(pause_ms / 1000)
+            now = self._patience.ask(lambda: self._records.find(record.destination))
+            if now is None or now.committed:
+                return
+        self._finish(record)
 
     def _finish(self, record: Record) -> None:
         """Copy, mark, clean up.  Anybody may do this, any number of times, at the same time."""
