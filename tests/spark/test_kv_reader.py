@@ -46,6 +46,7 @@ def test_a_frame_stays_as_it_was_while_the_store_moves_on(
     path = make_store(tmp_path / "kv")
     before = contents(path)
     frame = load(spark, path)
+    assert frame.count() == len(before)  # a frame is planned when it is first used
     with open_db(path) as db:
         db.write({key(1): b"new", key(2): None}).result()
         Compactor(db.bucket, options=SMALL).compact_everything()
@@ -84,6 +85,7 @@ def test_options_read_a_past_state(spark: SparkSession, tmp_path: Path) -> None:
 def test_a_task_finds_its_snapshot_gone(spark: SparkSession, tmp_path: Path) -> None:
     path = make_store(tmp_path / "kv")
     frame = load(spark, path, pin="false")
+    assert frame.count() > 0
     with open_db(path) as db:
         Compactor(db.bucket, options=SMALL).compact_everything()
     GarbageCollector(connect(str(path)), options=GcOptions(0, 0)).collect()

@@ -76,6 +76,19 @@ def write_sorted(
     return sink.finish()
 
 
+def abandon(bucket: Bucket, id: bytes, runtime: Runtime) -> None:
+    """Give up the load of this id, if it was begun and is not committed."""
+
+    def change(manifest_id: int, manifest: Manifest) -> Manifest | None:
+        if jobs.find(manifest, id) is None:
+            return None
+        draft = manifest.edit()
+        draft.drop_job(id)
+        return draft.freeze()
+
+    ManifestStore(bucket, runtime).update(change)
+
+
 class BulkLoad:
     """See above.  It expires after a day; then its commit raises JobLostError."""
 
@@ -131,18 +144,8 @@ class BulkLoad:
 
     def abandon(self) -> None:
         """Give the load up, unless it is committed; what was written for it is garbage."""
-        if self._job is None:
-            return
-        job = self._job.job
-
-        def change(manifest_id: int, manifest: Manifest) -> Manifest | None:
-            if jobs.find(manifest, job.id) is None:
-                return None
-            draft = manifest.edit()
-            draft.drop_job(job.id)
-            return draft.freeze()
-
-        self._store.update(change)
+        if self._job is not None:
+            abandon(self._bucket, self._job.job.id, self._runtime)
 
     def _commit(self, runs: Sequence[Sequence[SstMeta]], flushes: Flush, last: int) -> bool:
         job, applied = self.job.job, False

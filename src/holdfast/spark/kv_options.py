@@ -45,7 +45,6 @@ _USES: dict[str, tuple[Use, ...]] = {
     "failOnDataLoss": ("readStream",),
     "sort": ("write",),
     "duplicates": ("write", "writeStream"),
-    "orderBy": ("write", "writeStream"),
     "compression": ("write", "writeStream"),
     "runBytes": ("write", "writeStream"),
     "txnAppId": ("write",),
@@ -106,7 +105,6 @@ class KvOptions:
     fail_on_data_loss: bool = True
     sort: Sort = "task"
     duplicates: Duplicates = "last"
-    order_by: str | None = None
     compression: Literal["zstd"] | None = None
     run_bytes: int = 256 << 20
     transaction: tuple[str, int] | None = None
@@ -165,7 +163,6 @@ def parse_options(options: Mapping[str, str]) -> KvOptions:
         ),
         sort=_choice(values, "sort", {"task": "task", "none": "none"}, "task"),
         duplicates=_choice(values, "duplicates", {"last": "last", "error": "error"}, "last"),
-        order_by=values.get("orderBy"),
         compression=_choice(values, "compression", {"none": None, "zstd": "zstd"}, "none"),
         run_bytes=min(number("runBytes") or 256 << 20, 1 << 30),
         transaction=_transaction(values, number),

@@ -1,6 +1,6 @@
 """Batch reads of kv stores: a snapshot, cut by keys on the driver, merged in the workers.
 
-1. All tasks read one state: that of the moment of `load`, of a manifest or of a snapshot.
+1. All tasks read one state: that of the frame's first use, of a manifest or of a snapshot.
 2. The driver keeps that state with a snapshot of its own, which expires.  A task that begins when
    half of its time is over prolongs it, so a frame lives for as long as it is used.  Spark tells a
    source nothing of the end of a read: who wants the snapshot to end with it uses `pinned`.
