@@ -8,9 +8,9 @@ from holdfast.bucket.bucket import Bucket
 from holdfast.formats.manifest import Manifest, describe
 from holdfast.formats.sst import Rows, decode_info, decode_sst, encode_sst
 from holdfast.kv.manifests import ManifestStore
+from holdfast.kv.merging import merge_rows
 from holdfast.kv.names import contiguous, level_name, manifest_name, wal_ids, wal_name
 from holdfast.kv.snapshots import active_ids
-from holdfast.kv.view import merge_rows
 from holdfast.runtime import Runtime
 
 

@@ -1,24 +1,26 @@
 import asyncio
 import logging
 import time
-from collections import Counter
+from dataclasses import replace
 
 import pytest
+from tests.kv.stores import Hand, collect, compact
 
 from holdfast.bucket.bucket import Bucket, Buffer
 from holdfast.bucket.memory import MemoryBucket
 from holdfast.errors import CorruptError, FencedError, PoisonedError, UnavailableError
 from holdfast.kv import Db, Options, Reader
+from holdfast.kv.maintenance import MaintenanceOptions
 from holdfast.kv.names import wal_name
+from holdfast.kv.plans import CompactionOptions
 from holdfast.runtime import Runtime
 from holdfast.testing.log_contract import run_all
-from tests.kv.stores import Hand, collect, compact
 
 QUIET = Options(flush_ms=None, watch_ms=None)
 
 
-def opened(bucket: Bucket, hand: Hand, **settings: object) -> Db:
-    return Db.open(bucket, QUIET, runtime=hand.runtime, **settings)
+def opened(bucket: Bucket, hand: Hand, **settings: int) -> Db:
+    return Db(bucket, replace(QUIET, **settings), runtime=hand.runtime)  # type: ignore[arg-type]
 
 
 def test_what_is_written_can_be_read_at_once_and_after_reopening() -> None:
@@ -235,32 +237,26 @@ def test_a_closed_store_says_so() -> None:
 
 
 def test_ticks_flush_and_watch_and_maintain() -> None:
-    bucket = MemoryBucket()
-    maintained: Counter[str] = Counter()
-
-    def maintain(db: Db) -> None:
-        maintained["calls"] += 1
-        if maintained["calls"] == 1:
-            raise UnavailableError("no answer")  # this is logged, and tried again
-
-    with Db.open(bucket, flush_ms=5, watch_ms=5, maintain=maintain) as db:
+    eager = MaintenanceOptions(CompactionOptions(wal_count=1))
+    with Db.open(MemoryBucket(), flush_ms=5, watch_ms=5, maintain=eager) as db:
         handle = db.put(b"a", b"1")
         deadline = time.monotonic() + 10
-        while not (handle.done() and maintained["calls"] > 1) and time.monotonic() < deadline:
+        while not (handle.done() and db.manifest.l0_count) and time.monotonic() < deadline:
             time.sleep(0.005)
         assert handle.done()
-        assert maintained["calls"] > 1
+        assert db.manifest.l0_count == 1
+        assert db.get(b"a") == b"1"
 
 
 def test_a_fenced_writer_goes_on_saying_so(caplog: pytest.LogCaptureFixture) -> None:
     bucket = MemoryBucket()
-    with caplog.at_level(logging.WARNING, "holdfast"):
-        with Db.open(bucket, watch_ms=5) as one, Db.open(bucket):
-            deadline = time.monotonic() + 10
-            while not caplog.records and time.monotonic() < deadline:
-                time.sleep(0.005)
-            with pytest.raises(FencedError):
-                one.put(b"a", b"1")
+    caplog.set_level(logging.WARNING, "holdfast")
+    with Db.open(bucket, watch_ms=5) as one, Db.open(bucket):
+        deadline = time.monotonic() + 10
+        while not caplog.records and time.monotonic() < deadline:
+            time.sleep(0.005)
+        with pytest.raises(FencedError):
+            one.put(b"a", b"1")
     assert "writer 2 has taken over" in caplog.text
 
 

@@ -1,11 +1,11 @@
 import pytest
+from tests.kv.stores import Hand
+from tests.kv.test_manifests import open_store, seen
 
 from holdfast.formats.manifest import Draft, Manifest
 from holdfast.kv.leases import Lease
 from holdfast.kv.manifests import ManifestStore
 from holdfast.kv.snapshots import listed
-from tests.kv.stores import Hand
-from tests.kv.test_manifests import open_store, seen
 
 
 def nothing(draft: Draft[Manifest], manifest: Manifest) -> None:

@@ -1,4 +1,5 @@
 import pytest
+from tests.kv.stores import Hand
 
 from holdfast.bucket.memory import MemoryBucket
 from holdfast.errors import CorruptError
@@ -6,7 +7,6 @@ from holdfast.formats.manifest import Manifest
 from holdfast.kv.manifests import Change, ManifestStore
 from holdfast.kv.names import manifest_name
 from holdfast.testing.log_contract import run_all
-from tests.kv.stores import Hand
 
 FIRST = Manifest.create(created_ms=1, gc_min_age_ms=1000)
 

@@ -1,19 +1,20 @@
 import pytest
+from tests.kv.stores import rows_of
 
 from holdfast.kv.memtable import (
     KEY_SIZE_MAX,
     Layer,
+    Row,
     checked_key,
     checked_value,
     layer_of,
     merged,
     trimmed,
 )
-from tests.kv.stores import rows_of
 
 
 def test_a_scan_gives_sorted_chunks_within_bounds() -> None:
-    rows = {b"%05d" % i: (b"v%d" % i, i + 1) for i in reversed(range(20_000))}
+    rows: dict[bytes, Row] = {b"%05d" % i: (b"v", i + 1) for i in reversed(range(20_000))}
     layer = Layer(rows, size=20_000 * 200)
     forward = list(layer.scan(b"00005", b"15000"))
     keys = [key for chunk in forward for key in chunk.keys.to_pylist()]

@@ -3,12 +3,12 @@
 from random import Random
 
 import pytest
+from tests.kv.stores import Hand, collect, compact
 
 from holdfast.bucket.memory import MemoryBucket
 from holdfast.errors import FencedError
 from holdfast.kv import Db, Options, Reader
 from holdfast.kv.reading import PinnedView
-from tests.kv.stores import Hand, collect, compact
 
 State = dict[bytes, bytes]
 

@@ -1,4 +1,7 @@
 import pytest
+from tests.kv.stores import Hand, collect, compact
+from tests.kv.test_db import Broken, opened
+from tests.kv.test_wal import World
 
 from holdfast.bucket.memory import MemoryBucket
 from holdfast.errors import CorruptError, FencedError, UnavailableError
@@ -7,9 +10,6 @@ from holdfast.kv.names import manifest_name, wal_name
 from holdfast.kv.opening import replay
 from holdfast.kv.snapshots import listed
 from holdfast.kv.tables import Cache
-from tests.kv.stores import Hand, collect, compact
-from tests.kv.test_db import Broken, opened
-from tests.kv.test_wal import World
 
 
 def test_opening_takes_one_manifest_and_one_fence() -> None:
@@ -37,7 +37,8 @@ def test_a_wal_that_was_compacted_while_we_opened_is_not_fenced_below() -> None:
     world = World()
     one = world.open()
     one.write(one.begin())
-    honest, calls = world.store.update, []
+    honest = world.store.update
+    calls: list[object] = []
 
     def update(change):  # type: ignore[no-untyped-def]
         if not calls:

@@ -1,6 +1,8 @@
 import time
 
 import pytest
+from tests.kv.stores import Hand, collect, compact
+from tests.kv.test_db import opened
 
 from holdfast.bucket.memory import MemoryBucket
 from holdfast.errors import PoisonedError, UnavailableError
@@ -8,8 +10,6 @@ from holdfast.formats.sst import Rows
 from holdfast.kv import Db, Reader
 from holdfast.kv.names import wal_name
 from holdfast.kv.wal import create, encode
-from tests.kv.stores import Hand, collect, compact
-from tests.kv.test_db import opened
 
 
 class Gap:
@@ -189,7 +189,8 @@ def test_a_reader_opens_while_the_manifest_changes_under_it() -> None:
     bucket, hand = MemoryBucket(), Hand()
     with opened(bucket, hand) as db:
         db.put(b"a", b"1").result()
-        honest, calls = bucket.list, []
+        honest = bucket.list
+        calls: list[str] = []
 
         def listing(prefix: str, after: str = "") -> list[object]:
             found = honest(prefix, after)

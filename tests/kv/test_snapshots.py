@@ -1,8 +1,8 @@
 import pytest
-
-from holdfast.kv.snapshots import Snapshots, active_ids, expiry, listed
 from tests.kv.stores import Hand
 from tests.kv.test_manifests import open_store, seen
+
+from holdfast.kv.snapshots import Snapshots, active_ids, expiry, listed
 
 
 def test_a_snapshot_names_the_manifest_that_it_is_written_with() -> None:

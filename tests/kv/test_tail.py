@@ -1,3 +1,5 @@
+from itertools import pairwise
+
 import pytest
 
 from holdfast.bucket.memory import MemoryBucket
@@ -33,7 +35,7 @@ def test_many_small_ssts_become_few_layers() -> None:
     ids = [(layer.first_id, layer.last_id) for layer in tail.layers]
     assert ids[0][1] == 1000
     assert ids[-1][0] == 1
-    assert all(newer[0] == older[1] + 1 for newer, older in zip(ids, ids[1:], strict=False))
+    assert all(newer[0] == older[1] + 1 for newer, older in pairwise(ids))
 
 
 def test_what_does_not_fit_is_read_from_the_bucket() -> None:

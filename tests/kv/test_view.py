@@ -1,15 +1,17 @@
+from itertools import pairwise
 from random import Random
 
 import pytest
 
 from holdfast.bucket.memory import MemoryBucket
-from holdfast.formats.manifest import Manifest, describe
+from holdfast.formats.manifest import Manifest, SstInfo, describe
 from holdfast.formats.sst import Rows, decode_info, encode_sst
 from holdfast.kv.levels import Levels
 from holdfast.kv.memtable import layer_of
 from holdfast.kv.names import level_name
 from holdfast.kv.tables import Cache, Table
-from holdfast.kv.view import View, bounds, items, merge, merge_rows
+from holdfast.kv.merging import merge, merge_rows
+from holdfast.kv.view import View, bounds, items
 from holdfast.runtime import Runtime
 
 
@@ -46,9 +48,9 @@ class Pile:
 
     def cut(self, rows: Rows) -> list[Rows]:
         cuts = [0, *sorted(self.random.sample(range(1, len(rows)), 3)), len(rows)]
-        return [rows.slice(a, b) for a, b in zip(cuts, cuts[1:], strict=False)]
+        return [rows.slice(a, b) for a, b in pairwise(cuts)]
 
-    def sst(self, rows: Rows) -> object:
+    def sst(self, rows: Rows) -> SstInfo:
         self.sst_id += 1
         data = encode_sst(rows, writer_epoch=1, unique_id=bytes(16), block_size=2048)
         self.bucket.put_if_absent(level_name(self.sst_id), data)
@@ -126,7 +128,7 @@ def test_merging_chunks_is_merging_all(reverse: bool) -> None:
             model |= dict.fromkeys(keys, source)
             rows = Rows.from_pairs([(key, b"v", source) for key in keys])
             cuts = [0, *sorted(random.choices(range(1, len(rows) + 1), k=2)), len(rows)]
-            chunks = [rows.slice(a, b) for a, b in zip(cuts, cuts[1:], strict=False) if a < b]
+            chunks = [rows.slice(a, b) for a, b in pairwise(cuts) if a < b]
             sources.append(iter(chunks[::-1] if reverse else chunks))
         merged = list(merge(sources[::-1], reverse=reverse))
         whole = Rows.concat(merged[::-1] if reverse else merged)

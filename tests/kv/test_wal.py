@@ -1,6 +1,7 @@
 """The design's worked examples, by their time lines.  Its ids begin at 0, ours at 1."""
 
 import pytest
+from tests.kv.stores import Hand, collect, compact, rows_of
 
 from holdfast.bucket.memory import MemoryBucket
 from holdfast.errors import CorruptError, FencedError, LockedError
@@ -12,7 +13,6 @@ from holdfast.kv.manifests import ManifestStore
 from holdfast.kv.names import wal_name
 from holdfast.kv.opening import TakeOver
 from holdfast.kv.wal import Fencing, Tenure, WalWriter, Window, create, encode, winner_of
-from tests.kv.stores import Hand, collect, compact, rows_of
 
 GC_MIN_AGE_MS = 1000
 

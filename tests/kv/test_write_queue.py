@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable
 
 import pytest
+from tests.kv.stores import Hand
 
 from holdfast.errors import FencedError, PoisonedError, UnavailableError
 from holdfast.formats.sst import Rows
@@ -11,7 +12,6 @@ from holdfast.kv.handles import WriteHandle
 from holdfast.kv.write_queue import Flush, Limits, WriteQueue
 from holdfast.runtime import Runtime
 from holdfast.testing.log_contract import run_all
-from tests.kv.stores import Hand
 
 
 class Rig:

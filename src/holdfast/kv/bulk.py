@@ -25,7 +25,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-import numpy as np
 import pyarrow as pa
 
 from holdfast.bucket.bucket import Bucket
@@ -72,7 +71,9 @@ def write_sorted(
         bucket, job.job, runtime or Runtime(), job.sst_size, job.block_size, job.compression
     )
     for rows in chunks:
-        sink.add(Rows(rows.keys, rows.values, pa.array(np.full(len(rows), job.seq, np.uint64))))
+        sink.add(
+            Rows(rows.keys, rows.values, pa.repeat(pa.scalar(job.seq, pa.uint64()), len(rows)))
+        )
     return sink.finish()
 
 

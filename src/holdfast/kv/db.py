@@ -10,7 +10,7 @@
 """
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, Self, TypeAlias
@@ -30,6 +30,7 @@ from holdfast.formats.manifest import Manifest
 from holdfast.kv.handles import WriteHandle
 from holdfast.kv.leases import Lease
 from holdfast.kv.levels import Levels
+from holdfast.kv.maintenance import Maintenance, MaintenanceOptions
 from holdfast.kv.manifests import ManifestStore
 from holdfast.kv.memtable import (
     KEY_SIZE_MAX,
@@ -85,7 +86,7 @@ class Db(Reading):
         *,
         create: bool = True,
         runtime: Runtime | None = None,
-        maintain: "Callable[[Db], None] | None" = None,
+        maintain: MaintenanceOptions | bool = True,
     ) -> None:
         self.bucket, self.options = bucket, options or Options()
         self.runtime = runtime or Runtime()
@@ -94,7 +95,10 @@ class Db(Reading):
         self._workers = self.runtime.workers(max(8, self.options.max_parallel_writes))
         self._lease = Lease(self.store, self.runtime, self.options.snapshot_ttl_ms)
         self._refreshing = self.runtime.lock()
-        self._maintain = maintain
+        self._maintenance: Maintenance | None = None
+        if maintain:
+            chosen = maintain if isinstance(maintain, MaintenanceOptions) else None
+            self._maintenance = Maintenance(bucket, self.runtime, chosen)
         self._is_closed = False
         if create and self.store.latest() is None:
             self.store.create(self._first_manifest())
@@ -108,6 +112,8 @@ class Db(Reading):
             self._tickers.append(self.runtime.ticker(self.options.flush_ms, self._queue.tick))
         if self.options.watch_ms is not None:
             self._tickers.append(self.runtime.ticker(self.options.watch_ms, self._watch))
+            if self._maintenance is not None:
+                self._tickers.append(self.runtime.ticker(self.options.watch_ms, self.maintain))
 
     @classmethod
     def open(
@@ -117,12 +123,13 @@ class Db(Reading):
         *,
         create: bool = True,
         runtime: Runtime | None = None,
-        maintain: "Callable[[Db], None] | None" = None,
+        maintain: MaintenanceOptions | bool = True,
         **settings: Any,
     ) -> "Db":
         """Take the store at a URL, a path or in a bucket over; with `create`, make it if need be.
 
-        `settings` are fields of Options.  `maintain` is called every `watch_ms`, after `refresh`.
+        `settings` are fields of Options.  With `maintain`, this process also compacts the store
+        and collects garbage, in a thread of its own, unless `watch_ms` is None.
         """
         bucket = open_bucket(where) if isinstance(where, str) else where
         chosen = replace(options or Options(), **settings)
@@ -223,6 +230,21 @@ class Db(Reading):
             elif self._lease.is_due:
                 self._lease.renew()
 
+    def maintain(self) -> None:
+        """Compact what has gathered, and now and then collect garbage; done by itself, if it is on.
+
+        What fails is told in the log and tried again: it keeps nobody from writing or reading.
+        """
+        if self._maintenance is None or self._queue.refusal is not None:
+            return
+        try:
+            with self._queue.lock:
+                known = self.manifest, self._tail.wal_count, self._tail.wal_bytes
+            if self._maintenance.step(*known):
+                self.refresh()
+        except Exception as error:
+            _LOG.warning("%r: could not compact or collect: %s", self.bucket, error)
+
     def close(self) -> None:
         """Flush, and let the store go.  What could not be flushed is an error."""
         try:
@@ -232,6 +254,8 @@ class Db(Reading):
             failure = self._queue.refusal
             self._is_closed = True
             self._queue.refuse(PoisonedError("the store is closed"))
+            if self._maintenance is not None:
+                self._maintenance.stop()
             for ticker in self._tickers:
                 ticker.close()
             self._workers.close()
@@ -323,8 +347,6 @@ class Db(Reading):
     def _watch(self) -> None:
         try:
             self.refresh()
-            if self._maintain is not None:
-                self._maintain(self)
         except Exception as error:  # puts and gets tell their own; this one is tried again
             _LOG.warning("%r: could not look after the store: %s", self.bucket, error)
 

@@ -32,10 +32,10 @@ def merge_rows(sources: Sequence[Rows]) -> Rows:
     rows = Rows.concat(found)
     order = pc.array_sort_indices(rows.keys)  # it is stable, so the newest of a key stays first
     keys = rows.keys.take(order)
-    again = pc.equal(keys[1:], keys[:-1]).to_numpy(zero_copy_only=False)
-    if again.any():
-        first = pa.array(np.concatenate(([True], ~again)))
-        keys, order = keys.filter(first), order.filter(first)
+    new = pc.not_equal(keys[1:], keys[:-1])
+    if not pc.all(new).as_py():
+        order = pa.concat_arrays([order[:1], order[1:].filter(new)])
+        keys = rows.keys.take(order)
     return Rows(keys, rows.values.take(order), rows.seqs.take(order))
 
 
@@ -58,7 +58,7 @@ def without_tombstones(rows: Rows) -> Rows:
     """The rows that have a value."""
     if not rows.values.null_count:
         return rows
-    return rows.take(np.flatnonzero(rows.values.is_valid().to_numpy(zero_copy_only=False)))
+    return rows.filter(rows.values.is_valid())
 
 
 def reversed_rows(rows: Rows) -> Rows:

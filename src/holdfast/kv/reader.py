@@ -226,7 +226,9 @@ class Reader(Reading):
                 )
             except FileNotFoundError as error:
                 if not self._is_lazy:
-                    raise CorruptError(str(error), 0, "a snapshot keeps it, but it is gone") from error
+                    raise CorruptError(
+                        str(error), 0, "a snapshot keeps it, but it is gone"
+                    ) from error
                 continue  # compacted and collected while we looked
             self.manifest_id, self._tail = manifest_id, tail
             self._levels = Levels(manifest, self.bucket, self._cache)

@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from holdfast.errors import CorruptError
 from holdfast.formats.checksums import crc32c
-from holdfast.formats.sst.rows import Rows, column
+from holdfast.formats.sst.rows import Rows, binary, booleans, column, integers
 
 Bytes = bytes | memoryview
 Compression = Literal["zstd"] | None
@@ -68,7 +68,7 @@ def encode_block(rows: Rows, compression: Compression = None) -> bytes:
     values, valid = _values(rows.values)
     key_ends, keys = _columns(rows.keys)
     value_ends, value_bytes = _columns(values)
-    parts = [key_ends, value_ends, np.asarray(rows.seqs).data, valid, keys, value_bytes]
+    parts = [key_ends, value_ends, integers(rows.seqs).data, valid, keys, value_bytes]
     body = b"".join([piece for part in parts for piece in (part, bytes(-part.nbytes % 8))])
     if len(body) > BODY_SIZE_MAX:
         raise ValueError(f"a block of {len(body)} bytes; the most is {BODY_SIZE_MAX}")
@@ -160,9 +160,9 @@ def _values(values: Any) -> tuple[Any, memoryview]:
     count = len(values)
     if not values.null_count:
         return values, np.packbits(np.ones(count, np.bool_), bitorder="little").data
-    valid = values.is_valid().to_numpy(zero_copy_only=False)
+    valid = booleans(values.is_valid())
     if np.diff(column(values)[0])[~valid].any():
-        values = pa.array(values.to_pylist(), pa.binary())
+        values = binary(values.to_pylist())
     return values, np.packbits(valid, bitorder="little").data
 
 

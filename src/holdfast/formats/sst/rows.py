@@ -62,8 +62,7 @@ class Rows:
         cls, keys: Sequence[bytes], values: Sequence[bytes | None], seqs: Sequence[int]
     ) -> "Rows":
         """Rows of three Python lists."""
-        numbers = np.array(seqs, np.uint64) if len(seqs) else np.zeros(0, np.uint64)
-        return cls(_binary(keys), _binary(values), pa.array(numbers))
+        return cls(binary(keys), binary(values), numbers(np.array(seqs, np.uint64)))
 
     @classmethod
     def from_batch(cls, batch: Any) -> "Rows":
@@ -103,9 +102,14 @@ class Rows:
             self.seqs.slice(start, count),
         )
 
-    def take(self, places: npt.NDArray[np.int64]) -> "Rows":
-        """The rows at these places, in their order."""
-        return Rows(self.keys.take(places), self.values.take(places), self.seqs.take(places))
+    def take(self, places: Any) -> "Rows":
+        """The rows at these places, a numpy or Arrow array of integers, in their order."""
+        at = numbers(places) if isinstance(places, np.ndarray) else places
+        return Rows(self.keys.take(at), self.values.take(at), self.seqs.take(at))
+
+    def filter(self, mask: Any) -> "Rows":
+        """The rows at which an Arrow array of booleans is true."""
+        return Rows(self.keys.filter(mask), self.values.filter(mask), self.seqs.filter(mask))
 
     def is_sorted(self) -> bool:
         """Whether keys rise from row to row, so that no key comes twice."""
@@ -151,11 +155,37 @@ def span(array: Any) -> int:
     return int(ends[-1]) - int(ends[0])
 
 
-def _binary(items: Sequence[bytes | None]) -> Any:
-    array = pa.array(items, pa.binary())
-    if isinstance(array, pa.ChunkedArray):  # what Arrow does with more than one array can hold
-        raise ValueError(f"rows of more than {SIZE_MAX} bytes")  # noqa: TRY004
-    return array
+def numbers(values: npt.NDArray[Any]) -> Any:
+    """An Arrow array over numpy's memory.  pa.array would first import pandas, half a second."""
+    kind = pa.from_numpy_dtype(values.dtype)
+    buffer = pa.py_buffer(np.ascontiguousarray(values))
+    return pa.Array.from_buffers(kind, len(values), [None, buffer], 0)
+
+
+def integers(array: Any) -> npt.NDArray[np.uint64]:
+    """An Arrow array of uint64, as numpy's, over the same memory."""
+    return np.frombuffer(array.buffers()[1], np.uint64)[array.offset :][: len(array)]
+
+
+def booleans(array: Any) -> npt.NDArray[np.bool_]:
+    """An Arrow array of booleans without nulls, as numpy's."""
+    bits = np.frombuffer(array.buffers()[1], np.uint8)
+    return np.unpackbits(bits, bitorder="little")[array.offset :][: len(array)].view(np.bool_)
+
+
+def binary(items: Sequence[bytes | None]) -> Any:
+    """An Arrow array of bytes; None is null."""
+    valid = None
+    if None in items:
+        there = np.fromiter((item is not None for item in items), np.bool_, len(items))
+        valid = pa.py_buffer(np.packbits(there, bitorder="little"))
+    whole = [item or b"" for item in items] if valid is not None else items
+    ends = np.zeros(len(items) + 1, np.int64)
+    np.cumsum(np.fromiter(map(len, whole), np.int64, len(items)), out=ends[1:])  # type: ignore[arg-type]
+    if ends[-1] > SIZE_MAX:
+        raise ValueError(f"rows of more than {SIZE_MAX} bytes")
+    buffers = [valid, pa.py_buffer(ends.astype(np.int32)), pa.py_buffer(b"".join(whole))]  # type: ignore[arg-type]
+    return pa.Array.from_buffers(pa.binary(), len(items), buffers)
 
 
 EMPTY = Rows.from_columns([], [], [])
