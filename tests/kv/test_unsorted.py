@@ -1,4 +1,5 @@
 import random
+from collections.abc import Sequence
 
 import pytest
 
@@ -14,7 +15,7 @@ RUNTIME = Runtime()
 OPTIONS = CompactionOptions(sst_size=1 << 12, block_size=1 << 9)
 
 
-def chunks(pairs: list[tuple[bytes, bytes | None]], size: int) -> list[Rows]:
+def chunks(pairs: Sequence[tuple[bytes, bytes | None]], size: int) -> list[Rows]:
     starts = range(0, len(pairs), size)
     return [Rows.from_pairs([(k, v, 0) for k, v in pairs[at : at + size]]) for at in starts]
 
@@ -54,9 +55,7 @@ def test_runs_that_do_not_overlap_become_one_without_being_read() -> None:
     bucket = new_store()
     load = BulkLoad(bucket, RUNTIME, OPTIONS)
     parts = [[(b"%d/%02d" % (part, i), b"v") for i in range(50)] for part in (2, 1, 3)]
-    runs = [
-        run for part in parts for run in write_runs(bucket, load.job, chunks(part, 9), RUNTIME)
-    ]
+    runs = [run for part in parts for run in write_runs(bucket, load.job, chunks(part, 9), RUNTIME)]
     (one,) = arrange(bucket, load.job, runs, RUNTIME, unique=True, joined_size_max=0)
     assert {sst.id for sst in one} == {sst.id for run in runs for sst in run}
     assert load.commit_runs([one])

@@ -4,14 +4,16 @@ import random
 from pathlib import Path
 
 from holdfast.bucket import connect
+from holdfast.formats.manifest import Manifest
 from holdfast.kv import Db, Reader
 from holdfast.kv.compaction import Compactor
 from holdfast.kv.manifests import ManifestStore
 from holdfast.kv.plans import CompactionOptions
-from holdfast.formats.manifest import Manifest
 from holdfast.runtime import Runtime
 
-SMALL = CompactionOptions(sst_size=1 << 16, task_size=1 << 16, block_size=1 << 12, unit_count=3)
+SMALL = CompactionOptions(
+    wal_count=1, sst_size=1 << 16, task_size=1 << 16, block_size=1 << 12, unit_count=3
+)
 
 
 def key(number: int) -> bytes:

@@ -86,15 +86,15 @@ def test_of_a_key_that_comes_twice_the_last_row_of_the_last_partition_counts(
 def test_neither_dead_tasks_nor_twins_lose_or_double_a_row(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    path, dead = tmp_path / "kv", str(tmp_path / "dead")
+    path, dead = tmp_path / "kv", tmp_path / "dead"
     save(numbers(spark, 0, 10), path)
 
     def die_behind_the_last_row(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield from batches
         task = TaskContext.get()
         assert task is not None
-        if task.partitionId() == 1 and not os.path.exists(dead):
-            open(dead, "w").close()
+        if task.partitionId() == 1 and not dead.exists():
+            dead.touch()
             os.kill(os.getpid(), signal.SIGKILL)
 
     # Runs of 500 bytes: the task has written SSTs by the time it dies.
@@ -102,7 +102,7 @@ def test_neither_dead_tasks_nor_twins_lose_or_double_a_row(
         die_behind_the_last_row, "key STRING, value STRING"
     )
     save(troubled, path, runBytes=500, duplicates="error")
-    assert os.path.exists(dead)
+    assert dead.exists()
     assert contents(path) == expected(0, 900)
     named = {f"levels/{int(sst):020}.sst" for sst in manifest(path).sst_ids}
     assert named < levels(path), "what the dead task wrote"

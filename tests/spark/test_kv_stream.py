@@ -56,10 +56,11 @@ def test_changes_come_once_and_in_order_over_restarts_and_compactions(
         told.append((key(4), b"4", False))
         follow(spark, source, target, startingWalId="earliest")
         assert changes(spark, target) == told, "the stream's snapshot has kept the WAL"
-    upserts = spark.readStream.format("holdfast-kv").option("startingWalId", 1).load(str(source))
-    upserts = upserts.select("key", "value", "deleted").writeStream.format("holdfast-kv")
-    copy = upserts.option("checkpointLocation", str(tmp_path / "copy.checkpoint"))
-    copy.trigger(availableNow=True).start(str(tmp_path / "copy")).awaitTermination()
+    told_again = spark.readStream.format("holdfast-kv").option("startingWalId", 1)
+    upserts = told_again.load(str(source)).select("key", "value", "deleted")
+    copy = upserts.writeStream.format("holdfast-kv").trigger(availableNow=True)
+    copy = copy.option("checkpointLocation", str(tmp_path / "copy.checkpoint"))
+    copy.start(str(tmp_path / "copy")).awaitTermination()
     assert contents(tmp_path / "copy") == contents(source)
 
 

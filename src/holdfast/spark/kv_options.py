@@ -158,9 +158,7 @@ def parse_options(options: Mapping[str, str]) -> KvOptions:
         pin=_choice(values, "pin", {"true": True, "false": False}, "true"),
         first_wal_id=_first_wal_id(values, number),
         files_max=number("maxFilesPerTrigger"),
-        fail_on_data_loss=_choice(
-            values, "failOnDataLoss", {"true": True, "false": False}, "true"
-        ),
+        fail_on_data_loss=_choice(values, "failOnDataLoss", {"true": True, "false": False}, "true"),
         sort=_choice(values, "sort", {"task": "task", "none": "none"}, "task"),
         duplicates=_choice(values, "duplicates", {"last": "last", "error": "error"}, "last"),
         compression=_choice(values, "compression", {"none": None, "zstd": "zstd"}, "none"),

@@ -12,7 +12,9 @@ from dataclasses import dataclass, replace
 from pyspark.sql import SparkSession
 from rich.console import Console
 
+from holdfast.bucket import Bucket
 from holdfast.kv.compaction import Compactor
+from holdfast.kv.manifests import ManifestStore
 from holdfast.kv.plans import CompactionOptions
 from holdfast.kv.tasks import Merged, Task, merge_task
 from holdfast.runtime import Runtime
@@ -65,16 +67,21 @@ def compact(
         merges.extend(zip(tasks, done, strict=True))
         return done
 
-    sized = _sized(options or CompactionOptions(), spark.sparkContext.defaultParallelism)
-    compactor = Compactor(where.open(), options=sized, merge=merge)
+    bucket, cores = where.open(), spark.sparkContext.defaultParallelism
+    sized = _sized(options or CompactionOptions(), bucket, cores)
+    compactor = Compactor(bucket, options=sized, merge=merge)
     with progress(spark, "compacting", console):
         steps = compactor.compact_everything() if everything else compactor.run_until_quiet()
     return _report(steps, merges)
 
 
-def _sized(options: CompactionOptions, cores: int) -> CompactionOptions:
+def _sized(options: CompactionOptions, bucket: Bucket, cores: int) -> CompactionOptions:
     """Several tasks for each core also where there is less to merge than one task would take."""
-    return replace(options, task_count=cores * _TASKS_PER_CORE, task_size_min=_TASK_SIZE_LEAST)
+    current = ManifestStore(bucket, Runtime()).latest()
+    ssts = [sst for run in current[1].runs for sst in run] if current else []
+    size = sum(sst.size for sst in [*ssts, *(current[1].l0 if current else ())])
+    share = max(size // (cores * _TASKS_PER_CORE), _TASK_SIZE_LEAST)
+    return replace(options, task_size=min(options.task_size, share))
 
 
 def _merge(work: _Work) -> Merged | FileNotFoundError:
