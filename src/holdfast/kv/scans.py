@@ -27,7 +27,8 @@ from holdfast.kv.tables import Cache, Table
 from holdfast.kv.tasks import cuts
 from holdfast.runtime import Runtime
 
-TASK_SIZE = 32 << 20
+TASK_SIZE = 128 << 20
+_TASK_SIZE_LEAST = 16 << 20  # below that, to start a task costs more than to read
 _HEADS_SIZE = 256 << 20  # footers and indexes of all SSTs that are cut, or that a task reads
 _WHOLE_SIZE_MAX = 1 << 20  # of an SST of the WAL that is read with one request
 _FETCHES = 8  # requests at the same time
@@ -79,8 +80,12 @@ def plan_scan(
     start: bytes = b"",
     stop: bytes | None = None,
     task_size: int = TASK_SIZE,
+    parallel: int = 1,
 ) -> list[ScanTask]:
-    """Tasks of about `task_size` bytes; none where no SST can hold a key of the range."""
+    """Tasks of about `task_size` bytes, or less so that there are `parallel` ones, if it pays.
+
+    None where no SST can hold a key of the range.
+    """
     units = [[(info, _source(info))] for info in state.manifest.l0 if _meets(info, start, stop)]
     for run in state.manifest.runs:
         units.append([(info, _source(info)) for info in run.range(start, stop)])
@@ -90,7 +95,10 @@ def plan_scan(
     wal = [[SourceSst(wal_name(wal_id), size)] for wal_id, size in reversed(state.wal)]
     if not levels and not wal:
         return []
-    anchors = _anchors(bucket, [sst for unit in levels for sst in unit], task_size, runtime)
+    ssts = [sst for unit in levels for sst in unit]
+    share = sum(sst.size for sst in ssts) // parallel
+    task_size = min(task_size, max(share, _TASK_SIZE_LEAST))
+    anchors = _anchors(bucket, ssts, task_size, runtime)
     inside = [pair for pair in anchors if start < pair[0] and (stop is None or pair[0] < stop)]
     bounds = cuts(inside, task_size)
     ranges = zip([start, *bounds], [*bounds, stop], strict=True)

@@ -9,6 +9,7 @@
 Rows travel as Arrow batches from the vectorised merge; no Python runs per row.
 """
 
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -84,7 +85,8 @@ class KvReader(DataSourceReader):
             runtime,
             start=options.start,
             stop=options.stop,
-            task_size=options.partition_bytes,
+            task_size=options.partition_bytes or scans.TASK_SIZE,
+            parallel=1 if options.partition_bytes else os.cpu_count() or 1,
         )
         return [KvPartition(task, pin) for task in tasks]
 
