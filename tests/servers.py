@@ -172,6 +172,7 @@ def seaweedfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectStore]
         *(weed, "server", f"-dir={directory}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-s3"),
         *(f"-{name}.port={port}" for name, port in ports.items()),
         *("-master.volumeSizeLimitMB=64", "-volume.max=20", "-master.telemetry=false"),
+        *("-s3.port.iceberg=0", "-s3.port.lance=0"),  # else two of them on a machine collide
     ]
     ready = lambda: make_s3_bucket(ports["s3"])  # noqa: E731
     # It takes ten seconds to say goodbye, and has nothing to lose.
@@ -289,14 +290,27 @@ def mariadb(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield f"mysql://root@127.0.0.1:{port}/holdfast"
 
 
+# One request at a time: with threads, moto's transactions undo each other's writes.
+SERIAL_MOTO = """
+import sys
+from moto.server import DomainDispatcherApplication, create_backend_app
+from werkzeug.serving import run_simple
+app = DomainDispatcherApplication(create_backend_app)
+run_simple("127.0.0.1", int(sys.argv[1]), app, threaded=False)
+"""
+
+
 @pytest.fixture(scope="session")
-def dynamodb(moto: ObjectStore) -> str:
+def dynamodb(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a table to come."""
-    endpoint = moto.options["endpoint"]
-    return (
-        f"dynamodb://holdfast?endpoint={endpoint}&region_name=us-east-1"
-        "&aws_access_key_id=test&aws_secret_access_key=testtest"
-    )
+    program("moto_server", "pip install 'moto[server]'")
+    directory, port = tmp_path_factory.mktemp("dynamodb"), free_port()
+    command = [sys.executable, "-c", SERIAL_MOTO, str(port)]
+    with running(command, lambda: answers(port), directory):
+        yield (
+            f"dynamodb://holdfast?endpoint=http://127.0.0.1:{port}&region_name=us-east-1"
+            "&aws_access_key_id=test&aws_secret_access_key=testtest"
+        )
 
 
 # All of them
@@ -311,16 +325,6 @@ PAIRS = {  # a store, and where its records are if it needs any
     "rclone+mariadb": ("rclone", "mariadb"),
     "moto+dynamodb": ("moto", "dynamodb"),
 }
-SERVERS = {"seaweedfs", "moto", "rclone", "azurite", "postgres", "mariadb", "dynamodb"}
-
-
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Of several workers one takes all that needs servers, so that only one of each is started."""
-    for item in items:
-        needed = {*SERVERS, "real_bucket"} & set(getattr(item, "fixturenames", ()))
-        if needed and not item.get_closest_marker("spark"):
-            item.add_marker(pytest.mark.xdist_group("servers"))
 
 
 @pytest.fixture(params=PAIRS)

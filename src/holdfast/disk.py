@@ -324,6 +324,11 @@ class OsDisk:
             raise
         return lock
 
+    def lock_holder(self, name: str) -> str:
+        """The process that has a file locked, told without touching the lock; else nothing."""
+        with contextlib.closing(self.open(name)) as file:
+            return self._posix.lock_holder(file._fd)
+
     def _lock(self, name: str, flags: int) -> "OsLock":
         fd = self._open(self._at(name), flags)
         if self._posix.try_lock(fd):
@@ -380,6 +385,7 @@ class OsLock:
 
 
 def explained(error: OSError, path: str) -> OSError:
+    """The same, with the path, and with advice where the disk is full."""
     if error.errno not in _FULL:
         return OSError(error.errno, error.strerror, path)
     advice = "free some space and reopen; what was acknowledged is safe"

@@ -6,6 +6,7 @@ of a store.  A table holds nothing itself, so there may be a hundred thousand of
 
 from collections import OrderedDict
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,18 +41,15 @@ class Cache:
         self._size_max, self.size = size_max, 0
         self._kept: OrderedDict[tuple[str, int], tuple[Any, int]] = OrderedDict()
         self._lock = runtime.lock()
-        self.hits = self.misses = 0
 
     def get(self, key: tuple[str, int]) -> Any:
-        """What was put there, or None."""
-        with self._lock:
-            found = self._kept.get(key)
-            if found is None:
-                self.misses += 1
-                return None
+        """What was put there, or None.  Takes no lock: what is evicted meanwhile is still found."""
+        found = self._kept.get(key)
+        if found is None:
+            return None
+        with suppress(KeyError):
             self._kept.move_to_end(key)
-            self.hits += 1
-            return found[0]
+        return found[0]
 
     def put(self, key: tuple[str, int], thing: Any, size: int) -> None:
         with self._lock:
@@ -102,10 +100,17 @@ class Table:
         number = head.index.find(key)
         return None if number < 0 else self._block(head, number).get(key)
 
-    def scan(self, start: bytes, stop: bytes | None, *, reverse: bool = False) -> Iterator[Rows]:
+    def scan(
+        self,
+        start: bytes,
+        stop: bytes | None,
+        *,
+        reverse: bool = False,
+        read_size: int | None = None,
+    ) -> Iterator[Rows]:
         """The rows with start <= key < stop in chunks; with `reverse`, the last chunk first."""
         head = self._head()
-        groups = _groups(head.index, head.index.range(start, stop))
+        groups = _groups(head.index, head.index.range(start, stop), read_size or _READ_SIZE)
         for numbers in reversed(groups) if reverse else groups:
             rows = self._rows(head, numbers).range(start, stop)
             if len(rows):
@@ -165,11 +170,11 @@ class Table:
         return data
 
 
-def _groups(index: Index, numbers: range) -> list[range]:
+def _groups(index: Index, numbers: range, read_size: int) -> list[range]:
     """Blocks that are read with one request each time."""
     groups, first = [], numbers.start
     for number in numbers:
-        if index.offsets[number + 1] - index.offsets[first] > _READ_SIZE and number > first:
+        if index.offsets[number + 1] - index.offsets[first] > read_size and number > first:
             groups.append(range(first, number))
             first = number
     if first < numbers.stop:
