@@ -7,6 +7,8 @@ from holdfast.bucket.memory import MemoryBucket
 from holdfast.formats.sst import Rows
 from holdfast.kv import Db, Reader
 from holdfast.kv.bulk import BulkLoad
+from holdfast.kv.gc import GarbageCollector, GcOptions
+from holdfast.kv.names import level_name
 from holdfast.kv.plans import CompactionOptions
 from holdfast.kv.unsorted import arrange, write_runs
 from holdfast.runtime import Runtime
@@ -30,7 +32,7 @@ def some_pairs(seed: int, count: int, keys: int) -> list[tuple[bytes, bytes | No
 
 def new_store() -> MemoryBucket:
     bucket = MemoryBucket()
-    Db.open(bucket, flush_ms=None, watch_ms=None).close()
+    Db.open(bucket, flush_ms=None, watch_ms=None, maintain=False, gc_min_age_ms=0).close()
     return bucket
 
 
@@ -93,3 +95,20 @@ def test_a_shared_load_is_registered_once_and_committed_once() -> None:
     assert BulkLoad(bucket, RUNTIME, OPTIONS, id=b"i" * 16).is_committed
     with Reader.open(bucket) as reader:
         assert list(reader.items()) == [(b"k", b"v")]
+
+
+def test_what_a_twin_or_a_dead_attempt_has_written_is_garbage() -> None:
+    bucket = new_store()
+    pairs = some_pairs(3, 200, 80)
+    load = BulkLoad(bucket, RUNTIME, OPTIONS)
+    attempts = [write_runs(bucket, load.job, chunks(pairs, 30), RUNTIME) for _ in range(3)]
+    load.commit_runs(arrange(bucket, load.job, attempts[1], RUNTIME))
+    with Reader.open(bucket, lazy=True) as reader:
+        assert dict(reader.items()) == {k: v for k, v in dict(pairs).items() if v is not None}
+        named = {level_name(int(sst)) for sst in reader.manifest.sst_ids}
+    wasted = {level_name(sst.id) for i in (0, 2) for run in attempts[i] for sst in run}
+    options = GcOptions(clock_skew_max_ms=0, other_age_ms=0)
+    with Db.open(bucket, flush_ms=None, watch_ms=None, maintain=False):
+        GarbageCollector(bucket, RUNTIME, options).collect()
+    assert {info.name for info in bucket.list("levels")} == named
+    assert not named & wasted

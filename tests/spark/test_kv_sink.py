@@ -127,6 +127,9 @@ def test_a_job_that_fails_is_given_up(spark: SparkSession, tmp_path: Path) -> No
         save(numbers(spark, 0, 20), path, txnAppId="daily", txnVersion=3)
     assert len(manifest(path).transactions) == 1
     assert len(manifest(path).runs) == 2, "the second changed nothing"
+    save(numbers(spark, 0, 20).where("key < ''"), path)
+    assert len(manifest(path).runs) == 2
+    assert not [job for job in manifest(path).jobs if not job.done], "nor does nothing at all"
 
 
 @pytest.mark.parametrize(

@@ -3,12 +3,13 @@
 Tasks write sorted SSTs that nobody sees (see holdfast.kv.bulk); the driver names them in one
 manifest.  What a failed, killed or speculative attempt wrote is garbage, which the collector finds.
 
-The first task with rows registers the load, under an id that all tasks know: of a stream, it is
-made of the query's id and the batch's number.  A batch that is in the store is not written again.
+A batch job is registered by the driver.  Of a stream, the first task with rows registers the batch,
+under an id that is made of the query's and the batch's number, so that all tasks know it, in this
+run of the query and in the next.  A batch that is in the store is not written again.
 """
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -61,8 +62,7 @@ class _Sink:
     def _write(
         self,
         batches: Iterator[pa.RecordBatch],
-        id: bytes,
-        transaction: Transaction | None,
+        begin: Callable[[Bucket], BulkJob | None],
         query: str | None = None,
     ) -> WrittenRuns:
         partition = _task().partitionId()
@@ -71,11 +71,11 @@ class _Sink:
         if first is None:
             return WrittenRuns(partition)
         bucket = self._options.address.open_proved()
-        load = BulkLoad(bucket, Runtime(), self._settings, transaction=transaction, id=id)
-        if load.is_committed:
+        job = begin(bucket)
+        if job is None:
             return WrittenRuns(partition)
-        runs = self._write_runs(bucket, load.job, _chained(first, chunks))
-        return WrittenRuns(partition, load.job, tuple(runs), query)
+        runs = self._write_runs(bucket, job, _chained(first, chunks))
+        return WrittenRuns(partition, job, tuple(runs), query)
 
     def _write_runs(self, bucket: Bucket, job: BulkJob, chunks: Iterator[Rows]) -> list[Run]:
         if self._options.sort == "task":
@@ -110,21 +110,30 @@ class _Sink:
 
 
 class KvWriter(_Sink, DataSourceArrowWriter):
-    """A batch job: loaded once, or with a transaction once for ever."""
+    """A batch job: loaded once, or with a transaction once for ever.
+
+    Tasks that still run when the job has failed find no load to register, so none is left behind.
+    """
 
     def __init__(self, options: KvOptions, schema: StructType) -> None:
         super().__init__(options, schema)
-        self._id = runtime.new_id().bytes
         self._transaction = options.transaction
+        bucket = options.address.open()
+        load = BulkLoad(bucket, Runtime(), self._settings, transaction=self._transaction)
+        self._job = None if load.is_committed else load.job
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WrittenRuns:
-        return self._write(iterator, self._id, self._transaction)
+        return self._write(iterator, lambda bucket: self._job)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        self._commit(messages, self._transaction)
+        if _told(messages):
+            self._commit(messages, self._transaction)
+        else:
+            self.abort(messages)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        self._abandon(self._id)
+        if self._job is not None:
+            self._abandon(self._job.job.id)
 
 
 class KvStreamWriter(_Sink, DataSourceStreamArrowWriter):
@@ -138,8 +147,14 @@ class KvStreamWriter(_Sink, DataSourceStreamArrowWriter):
         batch = _task().getLocalProperty(_BATCH_ID)
         if query is None or batch is None:
             raise HoldfastError("this is no streaming query: use write instead of writeStream")
-        number = int(batch)
-        return self._write(iterator, _job_id(query, number), (query, number), query)
+        transaction = query, int(batch)
+
+        def begin(bucket: Bucket) -> BulkJob | None:
+            id = _job_id(*transaction)
+            load = BulkLoad(bucket, Runtime(), self._settings, transaction=transaction, id=id)
+            return None if load.is_committed else load.job
+
+        return self._write(iterator, begin, query)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         for part in _told(messages)[:1]:
