@@ -6,7 +6,7 @@ import sys
 
 from benchmarks import harness, page
 
-PARTS = ("logs", "spark")
+PARTS = ("logs", "pysyncobj", "spark")
 
 
 def main() -> None:
