@@ -289,14 +289,27 @@ def mariadb(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield f"mysql://root@127.0.0.1:{port}/holdfast"
 
 
+# One request at a time: with threads, moto's transactions undo each other's writes.
+SERIAL_MOTO = """
+import sys
+from moto.server import DomainDispatcherApplication, create_backend_app
+from werkzeug.serving import run_simple
+app = DomainDispatcherApplication(create_backend_app)
+run_simple("127.0.0.1", int(sys.argv[1]), app, threaded=False)
+"""
+
+
 @pytest.fixture(scope="session")
-def dynamodb(moto: ObjectStore) -> str:
+def dynamodb(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a table to come."""
-    endpoint = moto.options["endpoint"]
-    return (
-        f"dynamodb://holdfast?endpoint={endpoint}&region_name=us-east-1"
-        "&aws_access_key_id=test&aws_secret_access_key=testtest"
-    )
+    program("moto_server", "pip install 'moto[server]'")
+    directory, port = tmp_path_factory.mktemp("dynamodb"), free_port()
+    command = [sys.executable, "-c", SERIAL_MOTO, str(port)]
+    with running(command, lambda: answers(port), directory):
+        yield (
+            f"dynamodb://holdfast?endpoint=http://127.0.0.1:{port}&region_name=us-east-1"
+            "&aws_access_key_id=test&aws_secret_access_key=testtest"
+        )
 
 
 # All of them

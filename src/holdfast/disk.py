@@ -380,6 +380,7 @@ class OsLock:
 
 
 def explained(error: OSError, path: str) -> OSError:
+    """The same, with the path, and with advice where the disk is full."""
     if error.errno not in _FULL:
         return OSError(error.errno, error.strerror, path)
     advice = "free some space and reopen; what was acknowledged is safe"

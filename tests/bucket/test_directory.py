@@ -1,3 +1,4 @@
+import errno
 import os
 import stat
 import subprocess
@@ -11,7 +12,8 @@ from random import Random
 import pytest
 
 from holdfast.bucket import Bucket, DirectoryBucket
-from holdfast.errors import DiskFullError, HoldfastError, PoisonedError
+from holdfast.bucket.directory import BucketPosix
+from holdfast.errors import DiskFullError, HoldfastError, PoisonedError, UnsupportedError
 from holdfast.testing.bucket_contract import BucketContract
 from holdfast.testing.sim_directory import SimBucketPosix
 from holdfast.testing.sim_disk import Fault, PowerLost
@@ -228,6 +230,24 @@ def test_after_a_failed_sync_of_a_directory_nothing_more_is_believed() -> None:
     assert posix.bucket().get("wal/2") == b"2"
 
 
+def test_a_create_is_one_durable_create_and_no_more(tmp_path: Path) -> None:
+    calls: list[str] = []
+
+    class Counting(BucketPosix):
+        def __getattribute__(self, name: str) -> object:
+            calls.append(name)
+            return super().__getattribute__(name)
+
+    bucket = DirectoryBucket(tmp_path, posix=Counting())
+    bucket.put_if_absent("wal/1", b"1")
+    calls.clear()
+    bucket.put_if_absent("wal/2", b"2")
+    assert calls == ["exists", "open", "pwrite", "close", "link", "unlink", "sync_directory"]
+    calls.clear()
+    bucket.get("wal/2")
+    assert set(calls) <= {"open", "status", "pread", "close", "sync_directory"}
+
+
 def test_a_full_disk_leaves_no_litter() -> None:
     posix = SimBucketPosix()
     bucket = posix.bucket()
@@ -251,6 +271,16 @@ def test_private_whatever_the_umask_and_no_litter(tmp_path: Path) -> None:
     for path in found:
         wanted = 0o700 if path.is_dir() else 0o600
         assert stat.S_IMODE(path.stat().st_mode) == wanted, path
+
+
+def test_a_file_system_without_links_is_refused(tmp_path: Path) -> None:
+    class Exfat(BucketPosix):
+        def link(self, path: str, new: str) -> None:
+            raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    with pytest.raises(UnsupportedError, match="no hard links"):
+        DirectoryBucket(tmp_path, posix=Exfat()).put_if_absent("x", b"x")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_sweeps_up_what_dead_writers_left(tmp_path: Path) -> None:

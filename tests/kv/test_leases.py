@@ -28,7 +28,14 @@ def test_moving_on_drops_the_snapshot_of_the_old_state() -> None:
     assert lease.move(nothing)[0] == 2
     assert held(store) == [2]
     assert lease.move(nothing)[0] == 3
+    assert held(store) == [2, 3]  # a view may begin to read 2 until 3 is shown
+    assert lease.is_due
+    lease.renew()
     assert held(store) == [3]
+    assert not lease.is_due
+    assert lease.move(nothing)[0] == 5
+    assert lease.move(nothing)[0] == 6
+    assert held(store) == [5, 6]
     lease.release()
     assert held(store) == []
     before = store.ids()
@@ -46,10 +53,13 @@ def test_what_views_read_is_kept_until_they_are_done() -> None:
     assert lease.keeps(first)
     lease.unpin(first)
     third, _ = lease.move(nothing)
+    assert held(store) == [first, second, third]
+    lease.renew()
     assert held(store) == [first, third]
     lease.unpin(first)
-    fourth, _ = lease.move(nothing)
-    assert held(store) == [fourth]
+    assert lease.keeps(first)
+    lease.renew()
+    assert held(store) == [third]
     assert not lease.keeps(first)
 
 
@@ -65,9 +75,16 @@ def test_a_lease_is_renewed_in_time_or_has_lapsed() -> None:
     before = store.ids()
     lease.renew()
     assert store.ids() == before  # it is as long as can be
+    lease.pin(2)
     hand.ms += 9000
     assert lease.has_lapsed
     assert not lease.keeps(2)
+    with pytest.raises(FileNotFoundError, match="expired"):
+        lease.renew()
+    assert lease.move(nothing)[0] == 4
+    assert held(store) == [4]
+    assert lease.keeps(4)
+    assert not lease.keeps(2)  # too late for the view, and it will be told
 
 
 def test_a_lease_that_others_dropped_cannot_be_renewed() -> None:

@@ -129,8 +129,8 @@ def test_a_slow_update_that_is_there_is_not_made_twice() -> None:
 
 
 def test_a_manifest_collected_between_list_and_get_is_passed_over() -> None:
-    bucket, store, hand = open_store()
-    rival = ManifestStore(bucket, hand.runtime)
+    bucket, rival, hand = open_store()
+    store = ManifestStore(bucket, hand.runtime)
     honest = store.get
 
     def get(manifest_id: int) -> Manifest:
@@ -161,3 +161,18 @@ def test_a_creator_who_was_slow_finds_what_the_others_made() -> None:
     late = ManifestStore(bucket, hand.runtime)
     manifest_id, manifest = late.create(FIRST)
     assert (manifest_id, manifest.wal_id_last_seen) == (2, 3)
+
+
+def test_an_unchanged_manifest_is_read_once() -> None:
+    bucket, rival, hand = open_store()
+    store = ManifestStore(bucket, hand.runtime)
+    first, second = store.latest(), store.latest()
+    assert first is not None
+    assert second is not None
+    assert first[1] is second[1]
+    rival.update(seen(4))
+    third = store.latest()
+    assert third is not None
+    assert third[1].wal_id_last_seen == 4
+    bucket.delete(*[manifest_name(i) for i in store.ids()])
+    assert store.latest() is None

@@ -1,6 +1,7 @@
 import pytest
 from tests.kv.stores import rows_of
 
+from holdfast.formats.sst import Rows
 from holdfast.kv.memtable import (
     KEY_SIZE_MAX,
     Layer,
@@ -29,7 +30,7 @@ def test_a_scan_gives_sorted_chunks_within_bounds() -> None:
 
 
 def test_big_values_come_in_small_chunks() -> None:
-    layer = Layer({b"%d" % i: (bytes(2**20), i + 1) for i in range(9)}, size=9 * 2**20)
+    layer = Layer({b"%d" % i: (bytes(2**20), i + 1) for i in range(9)}, size=0)
     assert max(len(chunk) for chunk in layer.scan(b"", None)) <= 4
 
 
@@ -41,9 +42,23 @@ def test_of_two_layers_the_newer_row_stays() -> None:
     assert (both.first_id, both.last_id) == (4, 6)
     assert older.rows[b"b"] == (b"2", 2)  # what a view may hold does not change
     rest = trimmed(both, 4, last_seq=2)
-    assert rest.keys == [b"b", b"c"]
+    assert rest.sorted_rows().keys.to_pylist() == [b"b", b"c"]
     assert (rest.first_id, rest.last_id) == (5, 6)
     assert 0 < rest.size < both.size
+
+
+def test_layers_of_layers_are_sorted_once_and_keep_little_that_was_overwritten() -> None:
+    layer = layer_of(rows_of(a=b"0", b=b"0"), 1)
+    for wal_id in range(2, 100):
+        rows = Rows.from_pairs([(b"%03d" % wal_id, b"", wal_id), (b"a", b"%d" % wal_id, wal_id)])
+        layer = merged(layer_of(rows, wal_id), layer)
+        assert sum(map(len, layer.parts)) <= 2 * len(layer.rows)
+        assert len(layer.parts) <= 32
+        if wal_id % 30 == 0:
+            assert layer.sorted_rows() is layer.sorted_rows()
+    assert dict(layer.rows) == {key: (v, seq) for key, v, seq in layer.sorted_rows().to_pairs()}
+    assert len(layer.rows) == 100
+    assert layer.sorted_rows().is_sorted()
 
 
 @pytest.mark.parametrize(

@@ -121,3 +121,19 @@ def test_an_sst_that_was_lost_is_told_and_never_fenced_over(lost: int, crashed: 
         with pytest.raises(CorruptError, match=wal_name(lost)):
             Reader(bucket, lazy=lazy, runtime=hand.runtime)
     assert bucket.list("") == before
+
+
+def test_an_opening_that_outlasts_its_snapshot_is_not_trusted() -> None:
+    bucket, hand = MemoryBucket(), Hand()
+    with opened(bucket, hand) as db:
+        db.put(b"a", b"1").result()
+    honest = bucket.get
+
+    def get(name: str) -> bytes:
+        if name.startswith("wal"):
+            hand.ms += 10**6
+        return honest(name)
+
+    bucket.get = get  # type: ignore[method-assign]
+    with pytest.raises(UnavailableError, match="open again"):
+        opened(bucket, hand)

@@ -5,7 +5,7 @@ from tests.kv.stores import Hand, collect, compact
 from tests.kv.test_db import opened
 
 from holdfast.bucket.memory import MemoryBucket
-from holdfast.errors import PoisonedError, UnavailableError
+from holdfast.errors import FencedError, PoisonedError, UnavailableError
 from holdfast.formats.sst import Rows
 from holdfast.kv import Db, Reader
 from holdfast.kv.names import wal_name
@@ -73,7 +73,7 @@ def test_a_reader_shows_one_state_until_it_moves_on() -> None:
             assert list(view.items()) == [(b"a", b"1")]
             view.close()
             held = len(db.snapshots.list())
-            reader.refresh()
+            reader.poll()
             assert len(db.snapshots.list()) == held - 1  # the view's is given back
     assert db.snapshots.list() == []
 
@@ -90,6 +90,7 @@ def test_a_snapshot_keeps_what_a_reader_shows() -> None:
             db.refresh()
             collect(bucket, hand.runtime)
             assert {value for _, value in reader.items()} == {b"old"}
+        db.refresh()  # gives back what the state before needed
         collect(bucket, hand.runtime)
         assert len(bucket.list("wal")) == 1  # with the reader gone, all but the last one go
 
@@ -219,3 +220,26 @@ def test_there_must_be_a_store_and_it_must_be_open() -> None:
     for call in (reader.poll, reader.refresh, reader.view, lambda: reader.get(b"a")):
         with pytest.raises(PoisonedError, match="closed"):
             call()
+
+
+@pytest.mark.parametrize("lazy", [False, True])
+def test_what_a_zombie_writes_into_a_collected_slot_is_never_shown(lazy: bool) -> None:
+    """A reader that slept finds, where it would read on, an SST that nobody acknowledged."""
+    bucket, hand = MemoryBucket(), Hand()
+    zombie = opened(bucket, hand)
+    zombie.put(b"a", b"1").result()
+    reader = Reader(bucket, lazy=lazy, runtime=hand.runtime)
+    stalled = zombie.put(b"a", b"never acknowledged")
+    with opened(bucket, hand) as db:
+        db.put(b"b", b"2").result()
+        db.put(b"c", b"3").result()
+        compact(bucket, hand.runtime)
+        hand.ms += 10**7  # the reader's snapshot expires
+        db.refresh()
+        collect(bucket, hand.runtime)
+        with pytest.raises(FencedError, match="writer 2 has taken over"):
+            stalled.result()
+        assert bucket.get(wal_name(3))  # the trap: it is there, and next in line
+        reader.poll()
+        assert dict(reader.items()) == {b"a": b"1", b"b": b"2", b"c": b"3"}
+        reader.close()

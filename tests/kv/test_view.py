@@ -8,9 +8,9 @@ from holdfast.formats.manifest import Manifest, SstInfo, describe
 from holdfast.formats.sst import Rows, decode_info, encode_sst
 from holdfast.kv.levels import Levels
 from holdfast.kv.memtable import layer_of
+from holdfast.kv.merging import merge, merge_rows
 from holdfast.kv.names import level_name
 from holdfast.kv.tables import Cache, Table
-from holdfast.kv.merging import merge, merge_rows
 from holdfast.kv.view import View, bounds, items
 from holdfast.runtime import Runtime
 

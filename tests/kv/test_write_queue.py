@@ -8,8 +8,10 @@ from tests.kv.stores import Hand
 
 from holdfast.errors import FencedError, PoisonedError, UnavailableError
 from holdfast.formats.sst import Rows
+from holdfast.kv.flushes import Flush
 from holdfast.kv.handles import WriteHandle
-from holdfast.kv.write_queue import Flush, Limits, WriteQueue
+from holdfast.kv.options import Limits
+from holdfast.kv.write_queue import WriteQueue
 from holdfast.runtime import Runtime
 from holdfast.testing.log_contract import run_all
 
@@ -101,6 +103,27 @@ def test_out_of_order_acknowledgements_are_an_option() -> None:
     assert b.result() == 2
 
 
+def test_what_is_acknowledged_behind_a_gap_does_not_land() -> None:
+    rig = Rig(max_parallel_writes=3, ordered_acks=False)
+    handles, flushes = [], []
+    for key in (b"a", b"b", b"c"):
+        handles.append(rig.put(key))
+        flushes.append(rig.begin())
+    rig.write = fail_with(UnavailableError("no answer"))
+    rig.queue.run(flushes[0])
+    rig.write = rig.keep
+    rig.queue.run(flushes[2])
+    rig.queue.run(flushes[1])
+    assert [handle.done() for handle in handles] == [True, True, True]
+    assert handles[2].result() == 3
+    assert rig.landed == []
+    assert [layer.rows for layer in rig.queue.unwritten()] == [
+        {},
+        {b"c": (b"v", 3)},
+        {b"b": (b"v", 2)},
+    ]
+
+
 def test_ordered_writes_behind_a_failed_one_fail_too() -> None:
     rig = Rig(max_parallel_writes=3)
     handles, flushes = [], []
@@ -166,9 +189,11 @@ def test_frozen_memtables_are_joined_as_they_come() -> None:
         rig.put(b"%03d" % i)
         with rig.queue.lock:
             rig.queue.freeze()  # what a view does
+        rig.put(b"again")
     assert len(rig.queue.unwritten()) < 12
     rig.queue.flush()
-    assert rig.keys() == {1: [b"%03d" % i for i in range(500)]}
+    assert rig.queue._waiting_bytes == 0
+    assert rig.keys() == {1: [*(b"%03d" % i for i in range(500)), b"again"]}
 
 
 def test_puts_wait_while_too_much_is_unflushed() -> None:

@@ -26,7 +26,7 @@ from holdfast.bucket.bucket import (
     checked_range,
 )
 from holdfast.disk import OsDisk, OsFile, Path, Posix, explained
-from holdfast.errors import PoisonedError
+from holdfast.errors import PoisonedError, UnsupportedError
 from holdfast.runtime import now_ms
 
 _TEMPORARY = "~"  # no object's name has it
@@ -109,6 +109,8 @@ class DirectoryBucket:
             self._posix.link(temporary, path)
         except FileExistsError:
             raise self._taken(name, path) from None
+        except OSError as error:
+            raise _without_links(error, self._path) from error
         finally:
             self._posix.unlink(temporary)
         self._sync(os.path.dirname(path))
@@ -251,3 +253,11 @@ class DirectoryBucket:
     def _refuse_if_poisoned(self) -> None:
         if self._poison:
             raise PoisonedError(f"{self._poison}; reopen the bucket")
+
+
+def _without_links(error: OSError, path: str) -> Exception:
+    if error.errno not in (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS):
+        return explained(error, path)
+    return UnsupportedError(
+        f"the file system of {path} has no hard links; use another for a bucket"
+    )

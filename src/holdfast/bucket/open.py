@@ -21,6 +21,8 @@ from holdfast.bucket.probe import enforces_create
 from holdfast.bucket.retry import Patience, RetryingBucket
 from holdfast.errors import UnsupportedError
 
+# In a bucket whose writers agree by records: whoever creates without them would overwrite.
+TWO_PHASE_MARK = "two-phase/mark"
 _MEMORIES: dict[str, MemoryBucket] = {}
 _CLIENT_OPTIONS = {"timeout", "connect_timeout", "allow_http", "proxy_url"}
 
@@ -34,6 +36,11 @@ def open_bucket(
     transactional store at hand it can still be used: see holdfast.kv.cas.
     """
     bucket = connect(url, options=options, patience=patience)
+    if has_mark(bucket):
+        raise UnsupportedError(
+            f"who writes to {_without_secrets(url)} does it in two phases; give the same records "
+            "as they do, such as cas='sqlite:///path/to/records.db'"
+        )
     if isinstance(bucket, RetryingBucket) and not enforces_create(bucket):
         raise UnsupportedError(
             f"{_without_secrets(url)} ignores create-if-absent, so two writers could overwrite "
@@ -51,10 +58,20 @@ def connect(
     if scheme == "file":
         return DirectoryBucket(url)
     if scheme == "memory":
-        return _MEMORIES.setdefault(url.removeprefix("memory://"), MemoryBucket())
+        name = _without_secrets(url).removeprefix("memory://").strip("/")
+        return _MEMORIES.setdefault(name, MemoryBucket())
     if scheme not in ("s3", "gs", "az"):
         raise ValueError(f"no bucket has an address like {_without_secrets(url)}")
     return RetryingBucket(_object_store(url, scheme, options or {}), patience)
+
+
+def has_mark(bucket: Bucket) -> bool:
+    """Is this a bucket of two-phase writers?"""
+    try:
+        bucket.get_range(TWO_PHASE_MARK, 0, 0)
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def _object_store(url: str, scheme: str, options: Mapping[str, str]) -> Bucket:

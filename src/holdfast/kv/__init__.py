@@ -1,7 +1,8 @@
 """A key-value store on object storage: one writer, many readers, no server.  docs/kv.md"""
 
-from holdfast.kv.db import Db, Options
+from holdfast.kv.db import Db
 from holdfast.kv.handles import WriteHandle
+from holdfast.kv.options import Options
 from holdfast.kv.reader import Reader
 from holdfast.kv.snapshots import Snapshot
 

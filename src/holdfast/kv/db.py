@@ -11,11 +11,10 @@
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self, TypeAlias
-
-import numpy as np
 
 from holdfast.bucket.bucket import Bucket
 from holdfast.bucket.open import open_bucket
@@ -27,6 +26,7 @@ from holdfast.errors import (
     UnavailableError,
 )
 from holdfast.formats.manifest import Manifest
+from holdfast.kv.flushes import Flush
 from holdfast.kv.handles import WriteHandle
 from holdfast.kv.leases import Lease
 from holdfast.kv.levels import Levels
@@ -39,31 +39,20 @@ from holdfast.kv.memtable import (
     checked_key,
     checked_value,
 )
-from holdfast.kv.opening import TakeOver, replay, see
+from holdfast.kv.opening import TakeOver, differ, replay, see
+from holdfast.kv.options import Options
 from holdfast.kv.reading import PinnedView, Reading
 from holdfast.kv.snapshots import Snapshot, Snapshots
-from holdfast.kv.tables import CACHE_SIZE, Cache
+from holdfast.kv.tables import Cache
 from holdfast.kv.view import View
 from holdfast.kv.wal import WalWriter
-from holdfast.kv.write_queue import Flush, Limits, WriteQueue
+from holdfast.kv.write_queue import WriteQueue
 from holdfast.runtime import Runtime
 
 Batch: TypeAlias = "Mapping[bytes, bytes | None] | Iterable[tuple[bytes, bytes | None]]"
 
 BATCH_SIZE_MAX = 2**30
 _LOG = logging.getLogger("holdfast")
-
-
-@dataclass(frozen=True, slots=True)
-class Options(Limits):
-    """How a writer behaves.  Only `gc_min_age_ms` is the store's own, fixed when it is created."""
-
-    flush_ms: float | None = 100.0  # None: only when waited for, or full
-    memory_bytes: int = 64 * 2**20  # for what is flushed and not compacted
-    cache_bytes: int = CACHE_SIZE
-    gc_min_age_ms: int = 300_000
-    snapshot_ttl_ms: int = 600_000
-    watch_ms: float | None = 10_000.0  # how often to look at the manifest, and to maintain
 
 
 class Db(Reading):
@@ -139,12 +128,11 @@ class Db(Reading):
 
     def put(self, key: bytes, value: bytes) -> WriteHandle:
         """Set a key.  It can be read at once; it is durable when the handle's `result` returns."""
-        if type(key) is not bytes or type(value) is not bytes or not key:
-            checked_key(key), checked_value(value)
-        size = len(key)
-        if size > KEY_SIZE_MAX or len(value) > VALUE_SIZE_MAX:
-            checked_key(key), checked_value(value)
-        return self._queue.put(key, value, size + len(value) + ROW_OVERHEAD)
+        if type(key) is not bytes or not 0 < len(key) <= KEY_SIZE_MAX:
+            checked_key(key)
+        if type(value) is not bytes or len(value) > VALUE_SIZE_MAX:
+            checked_value(value)
+        return self._queue.put(key, value, len(key) + len(value) + ROW_OVERHEAD)
 
     def delete(self, key: bytes) -> WriteHandle:
         """Remove a key, whether or not it is there."""
@@ -219,16 +207,17 @@ class Db(Reading):
         with self._refreshing:
             before_ms = self.runtime.monotonic_ms()
             current = self.store.latest()
-            try:
-                self._writer.tenure.compare(current and current[1].writer_epoch, before_ms)
-            except FencedError as error:
-                self._queue.refuse(error)
-                raise
-            if self._lease.has_lapsed or (current and differ(current[1], self.manifest)):
-                seen = self.last_wal_id
-                self._show(*self._lease.move(lambda draft, _: see(draft, seen)))
-            elif self._lease.is_due:
-                self._lease.renew()
+            self._compare(current and current[1].writer_epoch, before_ms)
+            if current and not differ(current[1], self.manifest) and not self._lease.has_lapsed:
+                if not self._lease.is_due:
+                    return
+                with suppress(FileNotFoundError):  # it was dropped, by a clock before ours
+                    self._lease.renew()
+                    return
+            seen = self.last_wal_id
+            manifest_id, manifest = self._lease.move(lambda draft, _: see(draft, seen))
+            self._compare(manifest.writer_epoch, before_ms)
+            self._show(manifest_id, manifest)
 
     def maintain(self) -> None:
         """Compact what has gathered, and now and then collect garbage; done by itself, if it is on.
@@ -247,6 +236,8 @@ class Db(Reading):
 
     def close(self) -> None:
         """Flush, and let the store go.  What could not be flushed is an error."""
+        if self._is_closed:
+            return
         try:
             if self._queue.refusal is None:
                 self._queue.flush()
@@ -294,8 +285,10 @@ class Db(Reading):
                 self.bucket, self._cache, self._workers, first_id, last_id, options.memory_bytes
             )
         except FileNotFoundError as error:
-            why = f"the WAL from {first_id} to {last_id} has a gap"
-            raise CorruptError(str(error), 0, why) from error
+            if not self._lease.has_lapsed:
+                raise CorruptError(str(error), 0, "a snapshot keeps it, but it is gone") from error
+        if self._lease.has_lapsed:  # what we read may be collected, and ids of it written again
+            raise UnavailableError("opening took longer than a snapshot lasts; open again")
         opening.settle(bump)
         self._writer = WalWriter(self.bucket, self.runtime, bump.tenure)
         self._manifest_id = bump.manifest_id
@@ -337,6 +330,13 @@ class Db(Reading):
 
     # Keeping up
 
+    def _compare(self, epoch: int | None, before_ms: int) -> None:
+        try:
+            self._writer.tenure.compare(epoch, before_ms)
+        except FencedError as error:
+            self._queue.refuse(error)
+            raise
+
     def _show(self, manifest_id: int, manifest: Manifest) -> None:
         levels = Levels(manifest, self.bucket, self._cache)
         with self._queue.lock:
@@ -355,13 +355,6 @@ class Db(Reading):
             self._lease.release(lambda draft, _: see(draft, self.last_wal_id))
         except UnavailableError as error:  # it will expire
             _LOG.warning("%r: a snapshot is left to expire: %s", self.bucket, error)
-
-
-def differ(a: Manifest, b: Manifest) -> bool:
-    """Whether two manifests name different levels."""
-    return a.wal_id_last_compacted != b.wal_id_last_compacted or not np.array_equal(
-        a.sst_ids, b.sst_ids
-    )
 
 
 def _checked_size(rows: Sequence[tuple[bytes, bytes | None]]) -> int:

@@ -1,10 +1,11 @@
 """How a process keeps what it reads from being deleted: a snapshot that it renews.
 
-A lease moves on to the newest state with one manifest update, which drops the snapshot of the old
-one; unless views still read that, which then keeps its own until they are done.
+A lease moves on to the newest state with one manifest update.  The snapshot of the state before
+stays for one more update, because views may begin to read it until the new one is shown; and for
+as long as views read it.
 """
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable
 from uuid import UUID
 
@@ -21,15 +22,17 @@ class Lease:
 
     def __init__(self, store: ManifestStore, runtime: Runtime, ttl_ms: int) -> None:
         self._store, self._runtime, self._ttl_ms = store, runtime, ttl_ms
-        self._held: dict[int, UUID] = {}  # by the manifest that is kept
+        self._held: dict[int, UUID] = {}  # by the manifest that is kept; the last one is shown
         self._pins: Counter[int] = Counter()
+        self._unpinned: deque[int] = deque()  # views end in any thread, at any moment
         self._lock = runtime.lock()
         self._renewed_ms = runtime.monotonic_ms()
 
     @property
     def is_due(self) -> bool:
-        """Whether it is time to renew."""
-        return self._runtime.monotonic_ms() - self._renewed_ms >= self._ttl_ms / 3
+        """Whether it is time to renew, or something can be given back."""
+        waited_ms = self._runtime.monotonic_ms() - self._renewed_ms
+        return bool(self._held) and (waited_ms >= self._ttl_ms / 3 or bool(self._idle()))
 
     @property
     def has_lapsed(self) -> bool:
@@ -43,14 +46,14 @@ class Lease:
     def move(self, edit: Edit) -> tuple[int, Manifest]:
         """Hold the newest state, with what `edit` changes of it in the same update."""
         id, before_ms = self._runtime.new_id(), self._runtime.monotonic_ms()
-        idle, busy = self._idle_and_busy()
+        idle = self._idle()
 
         def change(manifest_id: int, manifest: Manifest) -> Manifest | None:
             if find(manifest, id) is not None:
                 return None
             draft = manifest.edit()
             edit(draft, manifest)
-            self._renew(draft, idle, busy)
+            self._tidy(draft, idle)
             draft.add_snapshot(id.bytes, manifest_id + 1, self._expiry())
             return draft.freeze()
 
@@ -58,7 +61,7 @@ class Lease:
         found = find(manifest, id)
         if found is None:
             raise ValueError("the update ended without our snapshot")
-        self._held = {held: by for held, by in self._held.items() if by in busy}
+        self._forget(idle)
         self._held[found.manifest_id] = id
         self._renewed_ms = before_ms
         kept = manifest if found.manifest_id == current_id else self._store.get(found.manifest_id)
@@ -69,22 +72,26 @@ class Lease:
         self._held[manifest_id] = id
 
     def renew(self) -> None:
-        """Keep what is held for another while; FileNotFoundError if it was dropped."""
+        """Keep what is held for another while; FileNotFoundError if it is too late."""
+        if self.has_lapsed:
+            raise FileNotFoundError("our snapshot expired")
         before_ms = self._runtime.monotonic_ms()
-        expires_s = self._expiry()
-        ids = set(self._held.values())
+        expires_s, idle = self._expiry(), self._idle()
+        ids = set(self._held.values()) - idle
 
         def change(manifest_id: int, manifest: Manifest) -> Manifest | None:
             found = [find(manifest, id) for id in ids]
             if not all(found):
-                raise FileNotFoundError("our snapshot expired and was dropped")
-            if all(entry and entry.expires_s >= expires_s for entry in found):
+                raise FileNotFoundError("our snapshot was dropped")
+            kept_longer = all(entry and entry.expires_s >= expires_s for entry in found)
+            if kept_longer and not any(find(manifest, id) for id in idle):
                 return None
             draft = manifest.edit()
-            set_expiry(draft, ids, expires_s)
+            self._tidy(draft, idle)
             return draft.freeze()
 
         self._store.update(change)
+        self._forget(idle)
         self._renewed_ms = before_ms
 
     def release(self, edit: Edit = lambda draft, manifest: None) -> None:
@@ -108,21 +115,27 @@ class Lease:
             self._pins[manifest_id] += 1
 
     def unpin(self, manifest_id: int) -> None:
-        """It no longer does."""
-        with self._lock:
-            self._pins[manifest_id] -= 1
-            if not self._pins[manifest_id]:
-                del self._pins[manifest_id]
+        """It no longer does.  Takes no lock, as it may be called in the midst of anything."""
+        self._unpinned.append(manifest_id)
 
-    def _idle_and_busy(self) -> tuple[set[UUID], set[UUID]]:
+    def _idle(self) -> set[UUID]:
+        """The snapshots that no view reads, nor any will; and those that may have failed us."""
+        if self.has_lapsed:
+            return set(self._held.values())
         with self._lock:
-            busy = {by for held, by in self._held.items() if self._pins[held] > 0}
-        return set(self._held.values()) - busy, busy
+            while self._unpinned:
+                self._pins[self._unpinned.popleft()] -= 1
+            self._pins += Counter()  # without the zeros
+            past = list(self._held.items())[:-1]
+            return {id for manifest_id, id in past if not self._pins[manifest_id]}
 
-    def _renew(self, draft: Draft[Manifest], idle: set[UUID], busy: set[UUID]) -> None:
+    def _tidy(self, draft: Draft[Manifest], idle: set[UUID]) -> None:
         for id in idle:
             draft.drop_snapshot(id.bytes)
-        set_expiry(draft, busy, self._expiry())
+        set_expiry(draft, set(self._held.values()) - idle, self._expiry())
+
+    def _forget(self, idle: set[UUID]) -> None:
+        self._held = {held: id for held, id in self._held.items() if id not in idle}
 
     def _expiry(self) -> int:
         return expiry(self._runtime.now_ms(), self._ttl_ms / 1000)

@@ -9,16 +9,18 @@
 
 from collections.abc import Callable
 from contextlib import suppress
+from operator import attrgetter
 from typing import TypeAlias
 
-from holdfast.bucket.bucket import Bucket
+from holdfast.bucket.bucket import Bucket, ObjectInfo
 from holdfast.errors import CorruptError, UnavailableError
 from holdfast.formats.manifest import Manifest, decode_manifest, encode_manifest
-from holdfast.kv.names import MANIFESTS, ids, manifest_name
+from holdfast.kv.names import MANIFESTS, id_of, ids, manifest_name, required_id
 from holdfast.runtime import Runtime
 
 Change: TypeAlias = Callable[[int, Manifest], Manifest | None]
 
+_name = attrgetter("name")
 _TRIES_MAX = 1000
 _BACK_OFF_MS = 2.0
 _BACK_OFF_MAX_MS = 500.0
@@ -29,18 +31,23 @@ class ManifestStore:
 
     def __init__(self, bucket: Bucket, runtime: Runtime) -> None:
         self._bucket, self._runtime = bucket, runtime
-        self._known_id = 0  # where the next listing may begin
+        self._known: tuple[ObjectInfo, Manifest] | None = None  # the last one that was current
 
     def latest(self) -> tuple[int, Manifest] | None:
         """The current manifest and its id; None if there is no store here."""
         for _ in range(_TRIES_MAX):
-            manifest_id = self._latest_id()
-            if manifest_id is None:
+            info = self._latest_info()
+            if info is None:
                 return None
+            known, manifest_id = self._known, required_id(info.name)
+            if known is not None and known[0] == info:
+                return manifest_id, known[1]
             try:
-                return manifest_id, self.get(manifest_id)
+                manifest = self.get(manifest_id)
             except FileNotFoundError:  # it was the current one when we listed; look for the next
                 continue
+            self._known = info, manifest
+            return manifest_id, manifest
         raise UnavailableError("manifests vanish faster than they can be read")
 
     def get(self, manifest_id: int) -> Manifest:
@@ -82,22 +89,19 @@ class ManifestStore:
             except FileExistsError:
                 self._back_off(attempt)
                 continue
-            self._known_id = max(self._known_id, manifest_id + 1)
             if self._runtime.monotonic_ms() - began_ms < manifest.gc_min_age_ms / 2:
                 return manifest_id + 1, changed
             # Slow: the slot may have been won by others, deleted, and won again by us.  The next
             # round finds our change in the current manifest, or makes it again.
         raise UnavailableError(f"the manifest changed {_TRIES_MAX} times while we tried to")
 
-    def _latest_id(self) -> int | None:
-        known = self._known_id
-        found = list(ids(self._bucket.list(MANIFESTS, after=manifest_name(max(known - 1, 0)))))
+    def _latest_info(self) -> ObjectInfo | None:
+        known = self._known
+        after = manifest_name(required_id(known[0].name) - 1) if known else ""
+        found = self._bucket.list(MANIFESTS, after=after)
         if not found and known:
-            found = self.ids()
-        if not found:
-            return None
-        self._known_id = max(self._known_id, found[-1])
-        return found[-1]
+            found = self._bucket.list(MANIFESTS)
+        return max((info for info in found if id_of(info.name)), key=_name, default=None)
 
     def _signed(self, manifest: Manifest) -> bytes:
         """Its bytes, with an id of their own: no two writes are the same, even of one state."""

@@ -40,6 +40,14 @@ def id_of(name: str) -> int | None:
     return number if number <= ID_MAX else None
 
 
+def required_id(name: str) -> int:
+    """The id in a name that has one."""
+    number = id_of(name)
+    if number is None:
+        raise ValueError(f"{name} has no id")
+    return number
+
+
 def ids(listing: Iterable[ObjectInfo]) -> Iterator[int]:
     """The ids in a listing; what has none is passed over."""
     return (number for info in listing if (number := id_of(info.name)) is not None)

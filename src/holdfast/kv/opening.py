@@ -10,6 +10,8 @@
 from contextlib import suppress
 from dataclasses import dataclass
 
+import numpy as np
+
 from holdfast.bucket.bucket import Bucket
 from holdfast.errors import CorruptError, FencedError, LockedError, UnavailableError
 from holdfast.formats.manifest import Draft, Manifest
@@ -95,6 +97,13 @@ class TakeOver:
 def see(draft: Draft[Manifest], wal_id: int) -> None:
     """Note that the WAL is contiguous up to this id."""
     draft.message.wal_id_last_seen = max(draft.message.wal_id_last_seen, wal_id)
+
+
+def differ(a: Manifest, b: Manifest) -> bool:
+    """Whether two manifests name different levels."""
+    return a.wal_id_last_compacted != b.wal_id_last_compacted or not np.array_equal(
+        a.sst_ids, b.sst_ids
+    )
 
 
 def last_in_row(bucket: Bucket, store: ManifestStore, manifest: Manifest) -> int:

@@ -26,7 +26,7 @@ from holdfast.kv.levels import Levels
 from holdfast.kv.manifests import ManifestStore
 from holdfast.kv.memtable import layer_of
 from holdfast.kv.names import wal_name
-from holdfast.kv.opening import last_in_row, replay, see
+from holdfast.kv.opening import differ, last_in_row, replay, see
 from holdfast.kv.reading import PinnedView, Reading
 from holdfast.kv.snapshots import Snapshots, active_ids
 from holdfast.kv.tables import CACHE_SIZE, Cache
@@ -69,6 +69,7 @@ class Reader(Reading):
         self._workers = self.runtime.workers(8)
         self._lease = Lease(self.store, self.runtime, snapshot_ttl_ms)
         self._lock = self.runtime.lock()  # who moves on, does so alone
+        self._showing = self.runtime.lock()  # held for an instant
         self._is_closed = False
         try:
             with self._lock:
@@ -108,7 +109,7 @@ class Reader(Reading):
     def view(self) -> PinnedView:
         """The state that is shown now, to read at leisure while others are shown."""
         self._refuse_if_closed()
-        with self._lock:
+        with self._showing:
             return PinnedView(self._view, self._lease, self.manifest_id)
 
     def get(self, key: bytes) -> bytes | None:
@@ -134,17 +135,17 @@ class Reader(Reading):
             self._renew()
             if self._at is None:
                 self._take_in()
-                if self._is_lazy and self._tail.last_id == before:
-                    self._catch_up()
             return self._tail.last_id - before
 
     def refresh(self) -> None:
         """Show the newest state: manifest, levels and WAL."""
         self._refuse_if_closed()
-        if self._at is None:
-            with self._lock:
+        with self._lock:
+            if self._at is None:
                 self._move(self._open_newest())
                 self._take_in()
+            elif self._lease.has_lapsed and not self._is_lazy:
+                raise UnavailableError(f"the snapshot of manifest {self._at} expired")
 
     def close(self) -> None:
         """Let go of what is kept."""
@@ -170,12 +171,17 @@ class Reader(Reading):
     # With the lock held
 
     def _renew(self) -> None:
-        """Keep what is shown from being deleted for another while, if it is time to."""
+        """Keep what is shown from being deleted for another while, or move on, if it is time to."""
         if self._is_lazy or not self._lease.is_due:
             return
+        if self._at is None:
+            current = self.store.latest()
+            if self._lease.has_lapsed or (current and differ(current[1], self.manifest)):
+                self._move(self._keep)
+                return
         try:
             self._lease.renew()
-        except FileNotFoundError:  # we slept too long
+        except FileNotFoundError:  # it was dropped, by a clock before ours
             if self._at is not None:
                 raise UnavailableError(f"the snapshot of manifest {self._at} expired") from None
             self._move(self._keep)
@@ -225,19 +231,18 @@ class Reader(Reading):
                     self.bucket, self._cache, self._workers, first_id, last_id, self._memory_bytes
                 )
             except FileNotFoundError as error:
-                if not self._is_lazy:
-                    raise CorruptError(
-                        str(error), 0, "a snapshot keeps it, but it is gone"
-                    ) from error
+                if self._lease.keeps(manifest_id):
+                    raise CorruptError(str(error), 0, "a snapshot keeps it") from error
                 continue  # compacted and collected while we looked
-            self.manifest_id, self._tail = manifest_id, tail
-            self._levels = Levels(manifest, self.bucket, self._cache)
-            self._rebuild()
-            return
+            if self._is_sound(manifest_id, first_id - 1):
+                self._tail = tail
+                self._show(manifest_id, Levels(manifest, self.bucket, self._cache))
+                return
         raise UnavailableError("the WAL vanishes faster than it can be read; use a snapshot")
 
     def _take_in(self) -> None:
         """Read on in the WAL, up to the next gap."""
+        after = self._tail.last_id
         while True:
             wal_id = self._tail.last_id + 1
             try:
@@ -246,16 +251,28 @@ class Reader(Reading):
                 break
             info, rows = decode_sst(data, where=wal_name(wal_id))
             self._tail.add(layer_of(rows, wal_id), len(data), info.max_seq)
-        self._rebuild()
+        if self._is_sound(self.manifest_id, after):
+            self._show(self.manifest_id, self._view.levels)
+        else:
+            self._move(self._open_newest())
 
-    def _catch_up(self) -> None:
-        """Without a snapshot, the next SST may not be late: it may be compacted and gone."""
+    def _is_sound(self, manifest_id: int, after: int) -> bool:
+        """Whether what was just read of the WAL behind `after` was what the writer wrote there.
+
+        What is collected is not merely gone: a writer that was fenced long ago may wake up and
+        write there again.  A snapshot prevents it; without one, what is compacted is not trusted.
+        """
+        if not self._is_lazy:
+            return self._lease.keeps(manifest_id)
         current = self.store.latest()
-        if current is not None and current[1].wal_id_last_compacted > self._tail.last_id:
-            self._move(self._look)
+        if current is None or self._at is not None:
+            return manifest_id in self._active_ids()
+        return current[1].wal_id_last_compacted <= after
 
-    def _rebuild(self) -> None:
-        self._view = View(self._tail.layers, self._tail.tables, self._levels)
+    def _show(self, manifest_id: int, levels: Levels) -> None:
+        view = View(self._tail.layers, self._tail.tables, levels)
+        with self._showing:
+            self._view, self.manifest_id = view, manifest_id
 
     def _tick(self) -> None:
         try:

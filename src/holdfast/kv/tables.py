@@ -6,6 +6,7 @@ of a store.  A table holds nothing itself, so there may be a hundred thousand of
 
 from collections import OrderedDict
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,18 +41,15 @@ class Cache:
         self._size_max, self.size = size_max, 0
         self._kept: OrderedDict[tuple[str, int], tuple[Any, int]] = OrderedDict()
         self._lock = runtime.lock()
-        self.hits = self.misses = 0
 
     def get(self, key: tuple[str, int]) -> Any:
-        """What was put there, or None."""
-        with self._lock:
-            found = self._kept.get(key)
-            if found is None:
-                self.misses += 1
-                return None
+        """What was put there, or None.  Takes no lock: what is evicted meanwhile is still found."""
+        found = self._kept.get(key)
+        if found is None:
+            return None
+        with suppress(KeyError):
             self._kept.move_to_end(key)
-            self.hits += 1
-            return found[0]
+        return found[0]
 
     def put(self, key: tuple[str, int], thing: Any, size: int) -> None:
         with self._lock:

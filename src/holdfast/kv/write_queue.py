@@ -11,75 +11,16 @@ all who wait.  Invariants:
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
 
 from holdfast.errors import FencedError, HoldfastError, PoisonedError
 from holdfast.formats.sst import Rows
+from holdfast.kv.flushes import Flush, Memtable
 from holdfast.kv.handles import Commit, WriteHandle
-from holdfast.kv.memtable import Layer, Row, merged, size_of
+from holdfast.kv.memtable import Layer, merged
+from holdfast.kv.options import Limits
 from holdfast.kv.wal import Window
 from holdfast.runtime import Runtime, Workers
-
-
-class Memtable(Layer):
-    """A layer that is not yet in the WAL, and who waits for it."""
-
-    __slots__ = ("alone", "commits", "last_seq")
-
-    def __init__(self, rows: dict[bytes, Row], size: int = 0, *, alone: bool = False) -> None:
-        super().__init__(rows, size)
-        self.alone = alone  # big enough for an SST of its own
-        self.commits = [Commit()]
-        self.last_seq = 0  # known when it takes no more rows
-
-
-@dataclass(slots=True, eq=False)
-class Flush:
-    """Memtables that become one SST."""
-
-    wal_id: int
-    memtables: list[Memtable]  # the oldest first
-    written: bool = False
-    sst_size: int = 0
-    layer: Layer = field(init=False)
-
-    def gather(self) -> Rows:
-        """One layer of all memtables, and its rows sorted."""
-        layer: Layer = self.memtables[0]
-        for newer in self.memtables[1:]:
-            layer = merged(newer, layer)
-        rows = layer.sorted_rows()
-        # A memtable counts a key each time it is set; here it is known what is left of it.
-        self.layer = Layer(layer.rows, size_of(rows), self.wal_id, self.wal_id)
-        return rows
-
-    @property
-    def commits(self) -> Iterator[Commit]:
-        return (commit for memtable in self.memtables for commit in memtable.commits)
-
-    @property
-    def size(self) -> int:
-        return sum(memtable.size for memtable in self.memtables)
-
-    @property
-    def last_seq(self) -> int:
-        return self.memtables[-1].last_seq
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """When to flush by itself, and how much may wait in memory."""
-
-    flush_bytes: int = 4 * 2**20
-    skip_memtable_bytes: int = 2 * 2**20
-    max_unflushed_bytes: int = 64 * 2**20
-    max_parallel_writes: int = 1
-    ordered_acks: bool = True
-
-    def __post_init__(self) -> None:
-        if min(self.flush_bytes, self.skip_memtable_bytes, self.max_unflushed_bytes) < 1:
-            raise ValueError("limits are at least one byte")
 
 
 class WriteQueue:
@@ -161,6 +102,7 @@ class WriteQueue:
             older = self._frozen.pop()
             commits = older.commits + active.commits
             joined = merged(active, older)
+            self._waiting_bytes += joined.size - older.size - active.size
             active = Memtable(joined.rows, joined.size)
             active.commits, active.last_seq = commits, self.seq
         self._frozen.append(active)
@@ -247,10 +189,9 @@ class WriteQueue:
     def _begin(self) -> Flush | None:
         if self.refusal is not None or not self.window.has_room:
             return None
+        self.freeze()
         if not self._frozen:
-            if not self.active.rows:
-                return None
-            self.freeze()
+            return None
         flush = Flush(self.window.take(), self._next_group())
         for commit in flush.commits:
             commit.begun = True
@@ -262,8 +203,6 @@ class WriteQueue:
     def _next_group(self) -> list[Memtable]:
         group = [self._frozen.popleft()]
         size = group[0].size
-        if self.active.rows and not self._frozen and not group[0].alone:
-            self.freeze()
         while self._frozen and not (group[0].alone or self._frozen[0].alone):
             size += self._frozen[0].size
             if size > self._limits.flush_bytes:
@@ -363,11 +302,11 @@ class WriteQueue:
     def _finished(self, flush: Flush) -> None:
         called: list[Callable[[], None]] = []
         with self.lock:
-            flush.written = True
             self.window.done(flush.wal_id)
             if not self._limits.ordered_acks:
                 called += [call for commit in flush.commits for call in commit.settle(None)]
-            while self._in_flight and self._in_flight[0].written:
+            # Behind one that failed nothing lands, though it may have been acknowledged.
+            while self._in_flight and self._in_flight[0].wal_id <= self.window.last_done:
                 landed = self._in_flight.popleft()
                 self._waiting_bytes -= landed.size
                 self._landed(landed)

@@ -6,17 +6,19 @@
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from threading import Thread
 
 import pytest
 
+from holdfast.bucket import Patience
 from holdfast.kv.cas import Record, Records, SweptError
 
 Another = Callable[[], Records]
 
 
 class RecordsContract:
-    racers, slots = 6, 15
+    racers, slots, retired = 6, 15, 20
 
     @pytest.fixture
     def records(self, another: Another) -> Records:
@@ -52,7 +54,11 @@ class RecordsContract:
     def test_of_many_who_insert_one_name_one_wins(self, another: Another) -> None:
         def race(racer: int) -> list[Record]:
             client = another()
-            held = [client.insert(f"wal/{n}", f"{n}.{racer}", 0) for n in range(self.slots)]
+            ask = Patience(budget_ms=20_000).ask
+            held = [
+                ask(partial(client.insert, f"wal/{n}", f"{n}.{racer}", 0))
+                for n in range(self.slots)
+            ]
             client.close()
             return held
 
@@ -94,6 +100,31 @@ class RecordsContract:
         records.commit(pending)
         records.retire("wal/", "wal/3")
         assert records.find("wal/0") is None
+
+    def test_no_name_reopens_while_others_retire_it(self, another: Another) -> None:
+        ask = Patience(budget_ms=20_000).ask  # some find a deadlock here, and say: try again
+        held: dict[str, set[str]] = {f"wal/{number:03}": set() for number in range(self.retired)}
+
+        def insist(rival: int, retires: bool) -> None:
+            client = another()
+            for name in held:
+                for attempt in range(2):
+                    source = f"{name}.{rival}.{attempt}"
+                    try:
+                        holder = ask(partial(client.insert, name, source, 0))
+                    except FileExistsError:
+                        continue
+                    held[name].add(holder.source)
+                    ask(partial(client.commit, holder))
+                    if retires:
+                        ask(partial(client.retire, "wal/", name))
+
+        rivals = [Thread(target=insist, args=(rival, rival % 2 == 0)) for rival in range(4)]
+        for rival in rivals:
+            rival.start()
+        for rival in rivals:
+            rival.join()
+        assert [sources for sources in held.values() if len(sources) != 1] == []
 
     def test_after_a_sweep_has_begun_the_old_epoch_is_over(
         self, records: Records, another: Another

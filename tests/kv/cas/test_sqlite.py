@@ -1,5 +1,7 @@
 import sqlite3
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -21,6 +23,38 @@ def test_two_scopes_in_one_file_do_not_meet(tmp_path: Path) -> None:
     one.retire("wal/", "wal/9")
     one.begin_sweep()
     assert two.insert("wal/1", "b", 0).source == "b"
+
+
+RACER = """
+import sys
+from holdfast.kv.cas.sqlite import open_sqlite
+print("ready", flush=True)
+sys.stdin.readline()
+records = open_sqlite(sys.argv[1], "x")
+print([records.insert(f"wal/{n}", sys.argv[2], 0).source for n in range(100)])
+"""
+
+
+def test_processes_that_race_see_the_same_winners(tmp_path: Path) -> None:
+    racers = [
+        subprocess.Popen(
+            [sys.executable, "-c", RACER, str(tmp_path / "r.db"), name],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for name in ("a", "b", "c")
+    ]
+    for racer in racers:
+        assert racer.stdin
+        assert racer.stdout
+        assert racer.stdout.readline() == "ready\n"
+    for racer in racers:
+        assert racer.stdin
+        racer.stdin.write("go\n")
+        racer.stdin.flush()
+    answers = {racer.communicate()[0] for racer in racers}
+    assert len(answers) == 1
 
 
 def test_a_commit_is_synced_and_private(tmp_path: Path) -> None:

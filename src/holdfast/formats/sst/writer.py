@@ -11,7 +11,6 @@ decode_sst(data) -> (Info, Rows)                                    everything v
 from dataclasses import replace
 
 import numpy as np
-import pyarrow.compute as pc
 
 from holdfast.errors import CorruptError
 from holdfast.formats.sst.block import Compression, decode_block, encode_block
@@ -31,7 +30,7 @@ from holdfast.formats.sst.footer import (
     encode_footer,
 )
 from holdfast.formats.sst.index import decode_index, encode_index
-from holdfast.formats.sst.rows import EMPTY, Rows, column
+from holdfast.formats.sst.rows import EMPTY, Rows, column, integers
 
 BLOCK_SIZE = 1 << 16
 BLOCK_SIZE_MAX = VALUE_SIZE_MAX = 1 << 30
@@ -87,7 +86,9 @@ class SstWriter:
         for stop in _cuts(rows, self._block_size):
             self._write(rows.slice(start, stop))
             start = stop
-        self._rest = rows.take(np.arange(start, len(rows)))  # a slice would keep all of them
+        if start:  # a slice would keep all of them
+            rows = rows.take(np.arange(start, len(rows)))
+        self._rest = rows
 
     def finish(self) -> tuple[bytes, Info]:
         """The whole object, and what its footer says."""
@@ -123,8 +124,8 @@ class SstWriter:
         _check(rows)
         if info.row_count and first_key <= info.last_key:
             raise ValueError(f"key {first_key!r} does not follow {info.last_key!r}")
-        seqs = pc.min_max(rows.seqs)
-        low, high = seqs["min"].as_py(), seqs["max"].as_py()
+        seqs = integers(rows.seqs)
+        low, high = int(seqs.min()), int(seqs.max())
         self._info = replace(
             info,
             first_key=info.first_key or first_key,

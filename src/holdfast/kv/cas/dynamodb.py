@@ -195,10 +195,11 @@ class DynamoRecords:
                 yield from page["Items"]
 
     def _forget(self, keys: list[dict[str, Any]]) -> None:
-        left = {self._table: [{"DeleteRequest": {"Key": key}} for key in keys]}
+        requests = {self._table: [{"DeleteRequest": {"Key": key}} for key in keys]}
         with _told():
-            while left:
-                left = self._client.batch_write_item(RequestItems=left)["UnprocessedItems"]
+            answer = self._client.batch_write_item(RequestItems=requests)
+        if answer["UnprocessedItems"]:
+            raise UnavailableError("DynamoDB is too busy to delete more")
 
 
 def _record(item: dict[str, Any]) -> Record:

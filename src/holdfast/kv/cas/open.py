@@ -14,10 +14,13 @@ several addresses.
 """
 
 from collections.abc import Mapping
+from contextlib import suppress
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
-from holdfast.bucket import Bucket, Patience, connect
+from holdfast.bucket import Bucket, DirectoryBucket, Patience, connect
 from holdfast.bucket import open_bucket as open_native
+from holdfast.bucket.open import TWO_PHASE_MARK, has_mark
+from holdfast.errors import UnsupportedError
 from holdfast.kv.cas.dynamodb import open_dynamodb
 from holdfast.kv.cas.mysql import open_mysql
 from holdfast.kv.cas.postgres import open_postgres
@@ -39,10 +42,41 @@ def open_bucket(
     bucket = connect(url, options=options, patience=patience)
     if cas == "native":
         return bucket
-    records = open_records(cas, url.partition("?")[0].rstrip("/"))
+    records = open_records(cas, _scope_of(url, bucket))
     two_phase = TwoPhaseBucket(bucket, records, patience=patience)
     two_phase.recover()
+    if records.find(TWO_PHASE_MARK) is None:
+        _claim(two_phase, records, url.partition("?")[0])
     return two_phase
+
+
+def _claim(bucket: TwoPhaseBucket, records: Records, where: str) -> None:
+    """Mark a bucket as one of two-phase writers, with a record of its own.
+
+    So these records belong to it, and no others do.  Without its records every name would be
+    free, and a create would overwrite.
+    """
+    refusal = ""
+    if has_mark(bucket):
+        refusal = f"these are not the records of {where}; find the right ones"
+    elif bucket.list(""):
+        refusal = (
+            f"{where} holds objects that were created without records; use an empty bucket or "
+            "prefix for two-phase writes"
+        )
+    # Look at the records once more: what we have just seen may be the work of another who
+    # claims the bucket with us, and then the record of the mark came first.
+    if refusal and records.find(TWO_PHASE_MARK) is None:
+        raise UnsupportedError(refusal)
+    with suppress(FileExistsError):
+        bucket.put_if_absent(TWO_PHASE_MARK, b"created in two phases, as all else here")
+
+
+def _scope_of(url: str, bucket: Bucket) -> str:
+    """The same for all who mean the same bucket: a path says different things in two places."""
+    if isinstance(bucket, DirectoryBucket):
+        return f"file://{bucket.path}"
+    return url.partition("?")[0].rstrip("/")
 
 
 def open_records(url: str, scope: str) -> Records:

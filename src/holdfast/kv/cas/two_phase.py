@@ -17,8 +17,9 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from uuid import UUID
 
-from holdfast.bucket import Bucket, ObjectInfo, Patience
+from holdfast.bucket import Bucket, ObjectInfo, Patience, Sweepable
 from holdfast.bucket.bucket import Buffer, checked, checked_prefix
+from holdfast.bucket.open import TWO_PHASE_MARK
 from holdfast.errors import CorruptError, UnavailableError
 from holdfast.kv.cas.records import Record, Records, SweptError
 from holdfast.runtime import new_id
@@ -69,7 +70,8 @@ class TwoPhaseBucket:
 
     def list(self, prefix: str, after: str = "") -> list[ObjectInfo]:
         found = self._bucket.list(prefix, after)
-        return [info for info in found if not _TEMPORARY.fullmatch(info.name)]
+        hidden = _TEMPORARY.fullmatch
+        return [info for info in found if not hidden(info.name) and info.name != TWO_PHASE_MARK]
 
     def delete(self, *names: str) -> None:
         """What is deleted is finished first, so that no recovery brings it back."""
@@ -109,7 +111,8 @@ class TwoPhaseBucket:
         needed = {record.source for record in self._patience.ask(self._records.uncommitted)}
         orphans = [name for name in listed if name not in needed]
         self._bucket.delete(*orphans)
-        return len(orphans)
+        below = self._bucket.sweep(before_ms) if isinstance(self._bucket, Sweepable) else 0
+        return len(orphans) + below
 
     def close(self) -> None:
         self._records.close()
