@@ -55,6 +55,8 @@ TRIED_BY = {
     "spark/training.py": "tests/spark/test_java.py",
     "spark/jvm.py": "tests/spark/test_sessions.py",
     "spark/shipping.py": "tests/spark/test_cluster.py",
+    "spark/sources.py": "tests/spark/test_sessions.py",
+    "spark/kv.py": "tests/spark/test_kv_reader.py",
     "demo/charts.py": "tests/demo/test_report.py",
     "demo/feed.py": "tests/demo/test_rounds.py",
     "demo/machine.py": "tests/cli/test_demo.py",

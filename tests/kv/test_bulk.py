@@ -1,5 +1,6 @@
 from collections.abc import Callable
 from itertools import count
+from typing import Any
 
 import pytest
 from tests.kv.upkeep import (
@@ -25,7 +26,7 @@ from holdfast.kv.names import LEVELS, WAL
 from holdfast.kv.plans import Plan
 
 
-def begun(world: World, **kwargs: tuple[str, int]) -> BulkLoad:
+def begun(world: World, **kwargs: Any) -> BulkLoad:
     return BulkLoad(world.bucket, world.hand.runtime, TINY, **kwargs)
 
 
