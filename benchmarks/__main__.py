@@ -6,7 +6,7 @@ import sys
 
 from benchmarks import harness, page
 
-PARTS = ("logs", "pysyncobj", "spark", "kv-spark")
+PARTS = ("logs", "raft_wal", "pysyncobj", "spark", "kv-spark")
 
 
 def main() -> None:

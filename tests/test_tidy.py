@@ -12,6 +12,8 @@ LINES_MAX, FUNCTION_LINES_MAX = 400, 50
 
 # Modules that are tried by a test of another name.
 TRIED_BY = {
+    "logs/origin.py": "tests/logs/test_conversion.py",
+    "logs/raft_wal/belongings.py": "tests/logs/test_conversion.py",
     "bucket/bucket.py": "tests/bucket/test_memory.py",
     "kv/cas/records.py": "tests/testing/test_sim_records.py",
     "kv/cas/sql.py": "tests/kv/cas/test_sqlite.py",
@@ -22,12 +24,13 @@ TRIED_BY = {
     "logs/raft_wal/tasks.py": "tests/logs/raft_wal/test_guest.py",
     "logs/raft_wal/directory.py": "tests/logs/raft_wal/test_recovery.py",
     "logs/raft_wal/emitter.py": "tests/logs/raft_wal/test_contract.py",
+    "logs/raft_wal/metrics.py": "tests/test_reports.py",
     "logs/raft_wal/owner.py": "tests/logs/raft_wal/test_recovery.py",
     "logs/raft_wal/pieces.py": "tests/logs/raft_wal/test_repair.py",
     "logs/raft_wal/segment.py": "tests/logs/raft_wal/test_contract.py",
     "logs/raft_wal/truncation.py": "tests/logs/raft_wal/test_model.py",
+    "testing/platter.py": "tests/testing/test_sim_disk.py",
     "testing/raft_wal.py": "tests/logs/raft_wal/test_mutants.py",
-    "cli/log_convert.py": "tests/spark/test_cli.py",
     "cli/log_jobs.py": "tests/spark/test_cli.py",
     "cli/spark.py": "tests/spark/test_cli.py",
     "cli/sparking.py": "tests/spark/test_cli.py",

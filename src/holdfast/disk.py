@@ -324,6 +324,11 @@ class OsDisk:
             raise
         return lock
 
+    def lock_holder(self, name: str) -> str:
+        """The process that has a file locked, told without touching the lock; else nothing."""
+        with contextlib.closing(self.open(name)) as file:
+            return self._posix.lock_holder(file._fd)
+
     def _lock(self, name: str, flags: int) -> "OsLock":
         fd = self._open(self._at(name), flags)
         if self._posix.try_lock(fd):

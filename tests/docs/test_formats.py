@@ -16,7 +16,7 @@ STORE = bolt.encode(
         b"wal-meta": bolt.Bucket({b"m": b'{"NextSegmentID":0,"Segments":[]}'}),
     }
 )
-NEXT = bolt.commit(bolt.Image(1, 4096, {}, 32768, 4, frozenset([2, 3]), frozenset()), {})
+NEXT = bolt.commit(bolt.Image(1, 4096, {}, 32768, 4, frozenset([2, 3])), {})
 RAFT_ENTRY = encode_entry(RaftEntry(1, 1, 0, bytes((31 + 7 * j) & 255 for j in range(50))))
 RAFT_HEADER = raft_wal.encode_header(raft_wal.Header(1, 0, raft_wal.RAFT_CODEC))
 SST = sst.encode_sst(

@@ -339,4 +339,6 @@ def test_an_awaiting_task_may_be_cancelled() -> None:
 def test_limits_are_checked() -> None:
     with pytest.raises(ValueError, match="at least one byte"):
         Limits(flush_bytes=0)
+    with pytest.raises(ValueError, match="0 parallel writes"):
+        Limits(max_parallel_writes=0)
     assert repr(Rig().put(b"k")) == "WriteHandle(seq=1, pending)"

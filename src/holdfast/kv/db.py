@@ -354,6 +354,8 @@ class Db(Reading):
             self._rebuild()
 
     def _watch(self) -> None:
+        if self._queue.refusal is not None:
+            return
         try:
             self.refresh()
         except Exception as error:  # puts and gets tell their own; this one is tried again

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from holdfast.formats.manifest.checks import PARALLEL_WRITES_MAX
 from holdfast.kv.tables import CACHE_SIZE
 
 
@@ -18,6 +19,8 @@ class Limits:
     def __post_init__(self) -> None:
         if min(self.flush_bytes, self.skip_memtable_bytes, self.max_unflushed_bytes) < 1:
             raise ValueError("limits are at least one byte")
+        if not 1 <= self.max_parallel_writes <= PARALLEL_WRITES_MAX:
+            raise ValueError(f"{self.max_parallel_writes} parallel writes; 1 to 65536 are possible")
 
 
 @dataclass(frozen=True, slots=True)

@@ -222,10 +222,8 @@ import os, sys, time
 from holdfast.integrations.pysyncobj.node import _ForkedDisk
 from holdfast.integrations.pysyncobj import RaftJournal
 journal = RaftJournal(_ForkedDisk(sys.argv[1]))
-child = os.fork()
-if not child:
-    time.sleep(60)
-print(child, flush=True)
+if not os.fork():
+    print(os.getpid(), flush=True)
 time.sleep(60)
 """
 
