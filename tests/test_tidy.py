@@ -12,6 +12,9 @@ LINES_MAX, FUNCTION_LINES_MAX = 400, 50
 
 # Modules that are tried by a test of another name.
 TRIED_BY = {
+    "kv/commits.py": "tests/kv/test_compaction.py",
+    "kv/garbage.py": "tests/kv/test_gc.py",
+    "kv/jobs.py": "tests/kv/test_compaction.py",
     "logs/origin.py": "tests/logs/test_conversion.py",
     "logs/raft_wal/belongings.py": "tests/logs/test_conversion.py",
     "bucket/bucket.py": "tests/bucket/test_memory.py",

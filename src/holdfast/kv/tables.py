@@ -103,10 +103,17 @@ class Table:
         number = head.index.find(key)
         return None if number < 0 else self._block(head, number).get(key)
 
-    def scan(self, start: bytes, stop: bytes | None, *, reverse: bool = False) -> Iterator[Rows]:
+    def scan(
+        self,
+        start: bytes,
+        stop: bytes | None,
+        *,
+        reverse: bool = False,
+        read_size: int | None = None,
+    ) -> Iterator[Rows]:
         """The rows with start <= key < stop in chunks; with `reverse`, the last chunk first."""
         head = self._head()
-        groups = _groups(head.index, head.index.range(start, stop))
+        groups = _groups(head.index, head.index.range(start, stop), read_size or _READ_SIZE)
         for numbers in reversed(groups) if reverse else groups:
             rows = self._rows(head, numbers).range(start, stop)
             if len(rows):
@@ -166,11 +173,11 @@ class Table:
         return data
 
 
-def _groups(index: Index, numbers: range) -> list[range]:
+def _groups(index: Index, numbers: range, read_size: int) -> list[range]:
     """Blocks that are read with one request each time."""
     groups, first = [], numbers.start
     for number in numbers:
-        if index.offsets[number + 1] - index.offsets[first] > _READ_SIZE and number > first:
+        if index.offsets[number + 1] - index.offsets[first] > read_size and number > first:
             groups.append(range(first, number))
             first = number
     if first < numbers.stop:

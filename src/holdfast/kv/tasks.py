@@ -26,6 +26,8 @@ from holdfast.runtime import Runtime
 
 L0_SST_SIZE = 1 << 30  # L0 is not cut by key, but an object has a limit
 _HEADS_SIZE = 256 << 20  # footers, indexes and filters, of all SSTs that a task reads
+_READ_SIZE_MAX = 8 << 20  # bytes of a run in one request
+_MEMORY = 64 << 20  # for the chunks of all runs together
 _WHOLE_SIZE_MAX = 32 << 20  # of an SST of the WAL that is read at once
 _FETCHES = 8  # requests at the same time
 _SHARE = 8  # an SST that is more than this part of a task may be cut at its blocks
@@ -187,6 +189,7 @@ class _Reading:
     ) -> None:
         self._bucket, self._cache, self._fetched = bucket, cache, fetched
         self._run, self._start, self._stop = run, task.start or b"", task.stop
+        self._read_size = min(_READ_SIZE_MAX, _MEMORY // len(task.sources))
         self.row_count = 0
 
     def rows(self) -> Iterator[Rows]:
@@ -202,7 +205,7 @@ class _Reading:
             return [rows] if len(rows) else []
         table = _table(self._bucket, self._cache, sst)
         _check(sst, table)
-        return table.scan(self._start, self._stop)
+        return table.scan(self._start, self._stop, read_size=self._read_size)
 
 
 def _fetch_wal(bucket: Bucket, task: Task, runtime: Runtime) -> dict[str, Rows]:
