@@ -167,12 +167,17 @@ def _write(
     if not is_sorted:
         runs = write_runs(bucket, load.job, chunks, Runtime())
         return arrange(bucket, load.job, runs, Runtime())
-    try:
-        return [write_sorted(bucket, load.job, chunks)]
-    except ValueError as error:
-        if "follow" in str(error):
-            raise ValueError(f"{error}; without --sorted, rows are sorted here") from error
-        raise
+    return [write_sorted(bucket, load.job, _rising(chunks))]
+
+
+def _rising(chunks: "Iterator[Rows]") -> "Iterator[Rows]":
+    """The same, if keys rise over all of them."""
+    last = b""
+    for rows in chunks:
+        if len(rows) and (not rows.is_sorted() or rows.keys[0].as_py() <= last):
+            raise ValueError("keys do not rise from row to row; without --sorted, rows are sorted")
+        last = rows.keys[-1].as_py() if len(rows) else last
+        yield rows
 
 
 def _load_with_spark(

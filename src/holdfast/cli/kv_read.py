@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from holdfast.cli.console import JsonOption
+from holdfast.cli.console import JsonOption, answer_bytes
 from holdfast.cli.errors import AbsentError
 from holdfast.cli.kv_bytes import Base64Option, Codec, HexOption, json_bytes
 from holdfast.cli.kv_opening import (
@@ -18,9 +18,12 @@ from holdfast.cli.kv_opening import (
     StoreUrl,
     reader_of,
 )
+from holdfast.errors import CorruptError, UnavailableError
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from holdfast.kv import Reader
 
 Show = Callable[["pa.RecordBatch"], bytes]
 
@@ -46,12 +49,11 @@ def get(
     if value is None:
         raise AbsentError(f"no key {codec.encode(wanted)}")
     if as_json:
-        _write(_json_line(wanted, value, None))
+        answer_bytes(_json_line(wanted, value, None).encode())
     elif codec.form != "text":
-        _write(f"{codec.encode(value)}\n")
+        answer_bytes(f"{codec.encode(value)}\n".encode())
     else:
-        sys.stdout.buffer.write(value)
-        _write("\n" if sys.stdout.isatty() else "")
+        answer_bytes(value + (b"\n" if sys.stdout.isatty() else b""))
 
 
 def scan(
@@ -91,10 +93,27 @@ def scan(
     begin = codec.decode(prefix or "", "prefix")
     show = _show(codec, raw=raw, as_json=as_json, keys_only=keys_only)
     with reader_of(url, cas, at=at, snapshot=snapshot, pin=pin) as reader:
-        batches = reader.scan(first, last, prefix=begin, reverse=reverse)
+        batches = _told(reader, reader.scan(first, last, prefix=begin, reverse=reverse))
         for batch in _limited(batches, limit):
-            sys.stdout.buffer.write(show(batch))
-        sys.stdout.buffer.flush()
+            answer_bytes(show(batch))
+
+
+def _told(reader: "Reader", batches: "Iterator[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
+    """The same; what is gone although the store still needs it is damage, and no old view."""
+    from holdfast.kv.opening import differ
+    from holdfast.kv.snapshots import active_ids
+
+    manifest_id, manifest = reader.manifest_id, reader.manifest
+    try:
+        yield from batches
+    except UnavailableError as error:
+        current = reader.store.latest()
+        if not isinstance(error.__cause__, FileNotFoundError) or current is None:
+            raise
+        active = active_ids(*current, reader.runtime.now_ms())
+        if manifest_id not in active and differ(manifest, current[1]):
+            raise
+        raise CorruptError(str(error.__cause__), 0, "the manifest names it") from error
 
 
 def _limited(batches: "Iterator[pa.RecordBatch]", limit: int | None) -> "Iterator[pa.RecordBatch]":
@@ -138,8 +157,3 @@ def _json_line(key: bytes, value: bytes | None, seq: int | None) -> str:
     if seq is not None:
         line["seq"] = seq
     return json.dumps(line, ensure_ascii=False) + "\n"
-
-
-def _write(text: str) -> None:
-    sys.stdout.buffer.write(text.encode())
-    sys.stdout.buffer.flush()

@@ -32,7 +32,7 @@ _KEY_SHOWN = 30
 def stats(
     url: StoreUrl,
     prometheus: Annotated[
-        bool, typer.Option("--prometheus", help="Answer as Prometheus reads it.")
+        bool, typer.Option("--prometheus", help="Answer with gauges that Prometheus reads.")
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -50,9 +50,9 @@ def stats(
     if as_json:
         answer_json({"url": bare, **asdict(report)})
     elif prometheus:
-        from holdfast.reports.prometheus import prometheus as exposition
+        from holdfast.reports import numbers_of, prometheus_text
 
-        answer(exposition(report, store=bare).rstrip())
+        answer(prometheus_text(numbers_of(report), "holdfast_kv", store=bare).rstrip())
     else:
         facts = dict(_facts(bare, report))
         width = max(map(len, facts))

@@ -1,4 +1,4 @@
-"""What an open writer has done and holds, in numbers; holdfast.reports.prometheus prints them.
+"""What an open writer has done and holds, in numbers; holdfast.reports prints them.
 
 Totals count from the moment it opened.  Those of reads are counted without a lock: with many
 threads a few may be missed.

@@ -1,14 +1,16 @@
-"""Numbers as Prometheus reads them, one metric for each number in a dataclass.
+"""Metrics as Prometheus reads them.
 
-prometheus(db.metrics(), store="s3://bucket/kv")        serve it, or write it for node_exporter
+    prometheus_text(log.metrics(), "holdfast_log", path="/data/log")
+    prometheus_text(numbers_of(db.metrics()), "holdfast_kv", store="s3://bucket/kv")
 
-# TYPE holdfast_kv_gets_total counter
-holdfast_kv_gets_total{store="s3://bucket/kv"} 7
+Serve the text, or write it where node_exporter looks.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import fields, is_dataclass
 from typing import TYPE_CHECKING, Any
+
+from holdfast.logs.log import Metric
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -16,20 +18,38 @@ if TYPE_CHECKING:
 _ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
 
-def prometheus(numbers: "DataclassInstance", *, prefix: str = "holdfast_kv", **labels: str) -> str:
-    """The text of an exposition; what ends in `_total` is a counter, all else a gauge."""
-    told = ",".join(f'{name}="{value.translate(_ESCAPES)}"' for name, value in labels.items())
-    return "".join(
-        f"# TYPE {prefix}_{name} {'counter' if name.endswith('_total') else 'gauge'}\n"
-        f"{prefix}_{name}{f'{{{told}}}' if told else ''} {int(value)}\n"
-        for name, value in _numbers(numbers)
-    )
+def prometheus_text(metrics: Iterable[Metric], prefix: str, **labels: str) -> str:
+    """Metrics as Prometheus scrapes them: PREFIX_NAME{labels} value."""
+    lines: dict[str, None] = {}  # help and type once, whatever the labels
+    for metric in metrics:
+        name = f"{prefix}_{metric.name}"
+        told = {**labels, **dict(metric.labels)}
+        pairs = ",".join(f'{key}="{told[key].translate(_ESCAPES)}"' for key in told)
+        lines[f"# HELP {name} {metric.about}"] = None
+        lines[f"# TYPE {name} {metric.kind}"] = None
+        lines[f"{name}{{{pairs}}} {metric.value}"] = None
+    return "".join(f"{line}\n" for line in lines)
 
 
-def _numbers(numbers: Any, prefix: str = "") -> Iterator[tuple[str, int]]:
-    for field in fields(numbers):
-        name, value = prefix + field.name, getattr(numbers, field.name)
-        if isinstance(value, int):
-            yield name, value
-        elif is_dataclass(value):
-            yield from _numbers(value, f"{name}_")
+def numbers_of(report: "DataclassInstance") -> list[Metric]:
+    """One metric for each number in a dataclass; what ends in `_total` is a counter."""
+    return [
+        Metric(name, "counter" if name.endswith("_total") else "gauge", value, _about(name))
+        for name, value in _numbers(report).items()
+    ]
+
+
+def _numbers(report: Any, prefix: str = "") -> dict[str, int]:
+    found: dict[str, int] = {}
+    for field in fields(report):
+        name, value = prefix + field.name, getattr(report, field.name)
+        if is_dataclass(value):
+            found |= _numbers(value, f"{name}_")
+        elif isinstance(value, int):
+            found[name] = int(value)
+    return found
+
+
+def _about(name: str) -> str:
+    words = name.removesuffix("_total").replace("_", " ")
+    return f"{words}, since it was opened" if name.endswith("_total") else words
