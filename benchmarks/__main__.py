@@ -6,7 +6,7 @@ import sys
 
 from benchmarks import harness, page
 
-PARTS = ("logs", "raft_wal", "pysyncobj", "spark", "kv-spark")
+PARTS = ("logs", "raft_wal", "pysyncobj", "spark", "kv_spark")
 
 
 def main() -> None:
@@ -16,7 +16,7 @@ def main() -> None:
     parser.add_argument("--only", default="", help="functions whose name contains this; not saved")
     options = parser.parse_args()
     about = harness.machine()
-    module = importlib.import_module("benchmarks." + options.part.replace("-", "_"))
+    module = importlib.import_module(f"benchmarks.{options.part}")
     measures = []
     for measure in module.run(options.scale, options.only):
         measures.append(measure)

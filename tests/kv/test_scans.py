@@ -52,9 +52,7 @@ def db() -> Db:
 
 
 def tasks_of(db: Db, start: bytes, stop: bytes | None, task_size: int = 1 << 12) -> list[ScanTask]:
-    current = ManifestStore(db.bucket, RUNTIME).latest()
-    assert current is not None
-    state = newest(db.bucket, current[1])
+    state = newest(db.bucket, RUNTIME)
     return plan_scan(db.bucket, state, RUNTIME, start=start, stop=stop, task_size=task_size)
 
 

@@ -6,6 +6,7 @@ are; the caller sees to it, with a snapshot, that the objects stay.
 
     pinned(bucket, runtime, ttl_s)          a snapshot of the newest state, its WAL included
     state_of(bucket, manifest)              what the state of a manifest is made of
+    newest(bucket, runtime)                 what the newest state is made of, without a snapshot
     plan_scan(bucket, state, runtime, ...)  the tasks of a range, in key order
     scan_task(bucket, task, runtime)        the live rows of a task, in key order
 """
@@ -27,7 +28,8 @@ from holdfast.kv.tables import Cache, Table
 from holdfast.kv.tasks import cuts
 from holdfast.runtime import Runtime
 
-TASK_SIZE = 32 << 20
+TASK_SIZE = 128 << 20
+_TASK_SIZE_LEAST = 16 << 20  # below that, to start a task costs more than to read
 _HEADS_SIZE = 256 << 20  # footers and indexes of all SSTs that are cut, or that a task reads
 _WHOLE_SIZE_MAX = 1 << 20  # of an SST of the WAL that is read with one request
 _FETCHES = 8  # requests at the same time
@@ -61,14 +63,30 @@ def pinned(bucket: Bucket, runtime: Runtime, ttl_s: float | None) -> Snapshot:
     return Snapshots(ManifestStore(bucket, runtime), runtime).create(ttl_s, edit=list_end)
 
 
-def newest(bucket: Bucket, manifest: Manifest) -> State:
-    """The state of the current manifest with all that the WAL has by now."""
-    return _state(bucket, manifest, _wal_end(bucket, manifest))
+def newest(bucket: Bucket, runtime: Runtime) -> State:
+    """What there is by now, kept by nobody; FileNotFoundError if there is no store.
+
+    A list that was made after a newer manifest may begin with a gap, where garbage collection was:
+    it would look as if the WAL had ended there.
+    """
+    store = ManifestStore(bucket, runtime)
+    manifest = _latest(store)
+    while True:
+        first = manifest.wal_id_last_compacted + 1
+        wal = list_wal(bucket, manifest)
+        before, manifest = manifest, _latest(store)
+        if manifest.wal_id_last_compacted == before.wal_id_last_compacted:
+            last = contiguous(first, (wal_id for wal_id, _ in wal))
+            return State(manifest, tuple(wal[: last - first + 1]))
 
 
 def state_of(bucket: Bucket, manifest: Manifest) -> State:
     """The state that was there when the manifest was written; CorruptError if it is not whole."""
-    return _state(bucket, manifest, manifest.wal_id_last_seen)
+    first, last = manifest.wal_id_last_compacted + 1, manifest.wal_id_last_seen
+    wal = tuple(sst for sst in list_wal(bucket, manifest) if sst[0] <= last)
+    if [wal_id for wal_id, _ in wal] != list(range(first, max(first, last + 1))):
+        raise CorruptError("wal", 0, f"SSTs {first} to {last} are due, but not all are there")
+    return State(manifest, wal)
 
 
 def plan_scan(
@@ -79,8 +97,12 @@ def plan_scan(
     start: bytes = b"",
     stop: bytes | None = None,
     task_size: int = TASK_SIZE,
+    parallel: int = 1,
 ) -> list[ScanTask]:
-    """Tasks of about `task_size` bytes; none where no SST can hold a key of the range."""
+    """Tasks of about `task_size` bytes, or less so that there are `parallel` ones, if it pays.
+
+    None where no SST can hold a key of the range.
+    """
     units = [[(info, _source(info))] for info in state.manifest.l0 if _meets(info, start, stop)]
     for run in state.manifest.runs:
         units.append([(info, _source(info)) for info in run.range(start, stop)])
@@ -90,7 +112,10 @@ def plan_scan(
     wal = [[SourceSst(wal_name(wal_id), size)] for wal_id, size in reversed(state.wal)]
     if not levels and not wal:
         return []
-    anchors = _anchors(bucket, [sst for unit in levels for sst in unit], task_size, runtime)
+    ssts = [sst for unit in levels for sst in unit]
+    share = sum(sst.size for sst in ssts) // parallel
+    task_size = min(task_size, max(share, _TASK_SIZE_LEAST))
+    anchors = _anchors(bucket, ssts, task_size, runtime)
     inside = [pair for pair in anchors if start < pair[0] and (stop is None or pair[0] < stop)]
     bounds = cuts(inside, task_size)
     ranges = zip([start, *bounds], [*bounds, stop], strict=True)
@@ -107,12 +132,11 @@ def scan_task(bucket: Bucket, task: ScanTask, runtime: Runtime) -> Iterator[Rows
             yield live
 
 
-def _state(bucket: Bucket, manifest: Manifest, last: int) -> State:
-    first = manifest.wal_id_last_compacted + 1
-    wal = tuple(sst for sst in list_wal(bucket, manifest) if sst[0] <= last)
-    if [wal_id for wal_id, _ in wal] != list(range(first, max(first, last + 1))):
-        raise CorruptError("wal", 0, f"SSTs {first} to {last} are due, but not all are there")
-    return State(manifest, wal)
+def _latest(store: ManifestStore) -> Manifest:
+    current = store.latest()
+    if current is None:
+        raise FileNotFoundError("no store here: it has no manifest")
+    return current[1]
 
 
 def _wal_end(bucket: Bucket, manifest: Manifest) -> int:

@@ -29,7 +29,7 @@ class KvSource(DataSource):
       startKey, endKey      only keys from this one on, and below that one
       keyEncoding           of these three: utf-8 (default) or hex
       columns               only these, separated by commas; Spark itself cannot leave out any
-      maxPartitionBytes     what one task reads, about (default 32 MiB)
+      maxPartitionBytes     what one task reads, about (default: 128 MiB at most)
       manifestId            the state of this manifest, which must be active
       snapshotId            the state of this snapshot
       snapshotTtlSeconds    how long the read's own snapshot lives (default 3600)

@@ -12,7 +12,6 @@ from uuid import UUID
 from holdfast.bucket import Bucket, connect
 from holdfast.disk import OsDisk
 from holdfast.kv.cas import open_bucket
-from holdfast.kv.scans import TASK_SIZE
 from holdfast.kv.view import bounds
 
 Use = Literal["read", "readStream", "write", "writeStream"]
@@ -95,7 +94,7 @@ class KvOptions:
     start: bytes = b""
     stop: bytes | None = None
     columns: tuple[str, ...] | None = None
-    partition_bytes: int = TASK_SIZE
+    partition_bytes: int | None = None
     manifest_id: int | None = None
     snapshot_id: UUID | None = None
     ttl_s: int | None = None
@@ -151,7 +150,7 @@ def parse_options(options: Mapping[str, str]) -> KvOptions:
         start=start,
         stop=stop,
         columns=_columns(values),
-        partition_bytes=number("maxPartitionBytes") or TASK_SIZE,
+        partition_bytes=number("maxPartitionBytes"),
         manifest_id=number("manifestId"),
         snapshot_id=_uuid(values),
         ttl_s=number("snapshotTtlSeconds"),

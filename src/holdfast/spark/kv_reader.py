@@ -9,6 +9,7 @@
 Rows travel as Arrow batches from the vectorised merge; no Python runs per row.
 """
 
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,11 +23,10 @@ from pyspark.sql.types import BinaryType, BooleanType, LongType, StructField, St
 
 from holdfast.bucket import Bucket
 from holdfast.errors import HoldfastError
-from holdfast.formats.manifest import Manifest
 from holdfast.formats.sst import Rows
 from holdfast.kv import scans
 from holdfast.kv.manifests import ManifestStore
-from holdfast.kv.scans import ScanTask, plan_scan, scan_task
+from holdfast.kv.scans import ScanTask, State, plan_scan, scan_task
 from holdfast.kv.snapshots import Snapshot, Snapshots
 from holdfast.runtime import Runtime
 from holdfast.spark.kv_options import COLUMNS, Address, KvOptions, address_of
@@ -75,16 +75,15 @@ class KvReader(DataSourceReader):
     def partitions(self) -> Sequence[KvPartition]:
         options, runtime = self._options, Runtime()
         bucket = options.address.open() if options.pin else options.address.open_to_read()
-        manifest, pin = _choose(bucket, options, runtime)
-        free = pin is None and options.snapshot_id is None and options.manifest_id is None
-        state = scans.newest(bucket, manifest) if free else scans.state_of(bucket, manifest)
+        state, pin = _choose(bucket, options, runtime)
         tasks = plan_scan(
             bucket,
             state,
             runtime,
             start=options.start,
             stop=options.stop,
-            task_size=options.partition_bytes,
+            task_size=options.partition_bytes or scans.TASK_SIZE,
+            parallel=1 if options.partition_bytes else os.cpu_count() or 1,
         )
         return [KvPartition(task, pin) for task in tasks]
 
@@ -146,24 +145,24 @@ def _client(options: dict[str, str | int]) -> dict[str, str]:
     }
 
 
-def _choose(bucket: Bucket, options: KvOptions, runtime: Runtime) -> tuple[Manifest, Pin | None]:
-    """The manifest to read, and what keeps it."""
-    store = ManifestStore(bucket, runtime)
-    current = store.latest()
-    if current is None:
+def _choose(bucket: Bucket, options: KvOptions, runtime: Runtime) -> tuple[State, Pin | None]:
+    """The state to read, and what keeps it."""
+    store, ttl_s = ManifestStore(bucket, runtime), options.ttl_s or TTL_S
+    if store.latest() is None:
         raise HoldfastError(f"{options.address.url} holds no kv store: name another place")
-    snapshots, ttl_s = Snapshots(store, runtime), options.ttl_s or TTL_S
+    snapshots, manifest_id = Snapshots(store, runtime), options.manifest_id
     if options.snapshot_id is not None:
-        return store.get(_find(snapshots, options.snapshot_id).manifest_id), None
-    if options.manifest_id is not None and not options.pin:
-        return store.get(options.manifest_id), None
-    if not options.pin:
-        return current[1], None
-    if options.manifest_id is not None:
-        made = snapshots.create(ttl_s, manifest_id=options.manifest_id)
-    else:
-        made = scans.pinned(bucket, runtime, ttl_s)
-    return store.get(made.manifest_id), Pin(made.id, made.expires_s, ttl_s)
+        manifest_id = _find(snapshots, options.snapshot_id).manifest_id
+    elif options.pin:
+        if manifest_id is not None:
+            made = snapshots.create(ttl_s, manifest_id=manifest_id)
+        else:
+            made = scans.pinned(bucket, runtime, ttl_s)
+        kept = scans.state_of(bucket, store.get(made.manifest_id))
+        return kept, Pin(made.id, made.expires_s, ttl_s)
+    if manifest_id is None:
+        return scans.newest(bucket, runtime), None
+    return scans.state_of(bucket, store.get(manifest_id)), None
 
 
 def _find(snapshots: Snapshots, id: UUID) -> Snapshot:

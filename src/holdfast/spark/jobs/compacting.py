@@ -22,7 +22,7 @@ from holdfast.spark.jobs.tasks import run_tasks
 from holdfast.spark.kv_options import Address, address_of
 from holdfast.spark.progress import progress
 
-_TASK_SIZE_LEAST = 8 << 20  # to schedule a task costs as much as to merge a few MB
+_TASK_SIZE_LEAST = 16 << 20  # to start a task costs as much as to merge a few MB
 _TASKS_PER_CORE = 2  # so that a slow one does not keep all others waiting
 
 
