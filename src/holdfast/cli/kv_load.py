@@ -43,7 +43,7 @@ def load(
     url: StoreUrl,
     files: Annotated[
         list[str],
-        typer.Argument(metavar="FILE...", help="What to load; - is stdin (CSV or JSON lines)."),
+        typer.Argument(metavar="FILE", help="What to load; - is stdin (CSV or JSON lines)."),
     ],
     format: Annotated[
         str | None,

@@ -108,7 +108,7 @@ def list_(context: typer.Context, as_json: JsonOption = False) -> None:
 @app.command()
 def drop(
     context: typer.Context,
-    ids: Annotated[list[UUID], typer.Argument(metavar="ID...", help="The snapshots' ids.")],
+    ids: Annotated[list[UUID], typer.Argument(metavar="ID", help="The snapshots' ids.")],
     cas: CasOption = None,
     as_json: JsonOption = False,
 ) -> None:

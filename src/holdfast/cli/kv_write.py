@@ -59,7 +59,7 @@ def put(
     pairs: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="KEY VALUE...",
+            metavar="KEY VALUE",
             help="Keys and values; a VALUE of - is read from stdin. Without any, JSON lines are "
             "read from stdin.",
         ),
@@ -99,7 +99,7 @@ def put(
 
 def delete(
     url: StoreUrl,
-    keys: Annotated[list[str], typer.Argument(metavar="KEY...", help="Keys to remove.")],
+    keys: Annotated[list[str], typer.Argument(metavar="KEY", help="Keys to remove.")],
     hexadecimal: HexOption = False,
     base64: Base64Option = False,
     cas: CasOption = None,
