@@ -86,6 +86,11 @@ TRIED_BY = {
     "demo/results.py": "tests/demo/test_report.py",
     "demo/story.py": "tests/cli/test_demo.py",
     "demo/svg.py": "tests/demo/test_report.py",
+    "cli/incoming.py": "tests/cli/test_log_append.py",
+    "cli/kv.py": "tests/cli/test_kv_write.py",
+    "cli/kv_bytes.py": "tests/cli/test_kv_write.py",
+    "cli/kv_files.py": "tests/cli/test_kv_load.py",
+    "cli/kv_opening.py": "tests/cli/test_kv_write.py",
     "cli/opening.py": "tests/cli/test_log.py",
 }
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from holdfast.cli.console import JsonOption, LogPath, printable, remark
+from holdfast.cli.console import JsonOption, LogPath, answer_bytes, printable, remark
 from holdfast.cli.opening import find_log, guest_of
 from holdfast.cli.units import parse_duration_ms
 from holdfast.errors import CorruptError
@@ -115,7 +115,7 @@ def _print(guest: "InspectableGuest", start: int, stop: int, show: Show) -> int:
     """Print start..stop-1; return where it ended, earlier only if compaction was faster."""
     try:
         for batch in guest.scan(start, stop):
-            sys.stdout.buffer.write(show(_decoded(guest, batch)))
+            answer_bytes(show(_decoded(guest, batch)))
             start += batch.num_rows
     except FileNotFoundError:
         guest.refresh()
