@@ -73,6 +73,11 @@ def capacity_for(index: int, nominal: int) -> int:
     return nominal - index % nominal
 
 
+def nominal_capacity(first_file: int) -> int:
+    """At whose multiples files end, by the capacity of the first one: a power of two."""
+    return 1 << (first_file - 1).bit_length()
+
+
 def path_of(index: int) -> str:
     """The name of the file that begins at `index`, with its directories."""
     digits = f"{index:014x}"

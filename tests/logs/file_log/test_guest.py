@@ -1,7 +1,7 @@
 import pytest
 
 from holdfast.disk import OsDisk
-from holdfast.errors import CorruptError, OutOfRangeError
+from holdfast.errors import CorruptError, HoldfastError, OutOfRangeError
 from holdfast.logs.file_log import FileEntry, FileLog, FileLogGuest
 from holdfast.logs.file_log.tasks import check_segment, scan_segment
 from holdfast.logs.log import Damage, Described, Inspectable
@@ -32,6 +32,9 @@ def test_follows_appends_rolls_rollbacks_and_snapshots() -> None:
         assert (guest.snapshot.index, guest.read_snapshot(1, 2)) == (9, b"in")
         with pytest.raises(OutOfRangeError):
             guest.read(9)
+        log.create_snapshot(12, b"twelve")
+        with pytest.raises(HoldfastError, match="refresh"):
+            guest.read_snapshot()
         log.install_snapshot(50, 3, b"")
         assert (guest.refresh(), guest.first_index, guest.last_term) == (50, 51, 3)
 

@@ -1,11 +1,14 @@
 import threading
+from typing import Any
 
 import pytest
 
-from holdfast.errors import OutOfRangeError
+from holdfast.errors import HoldfastError, OutOfRangeError, PoisonedError
 from holdfast.formats import rlog
 from holdfast.logs.file_log import CHECKPOINT, FileEntry, FileLog, FileLogGuest
+from holdfast.logs.file_log import log as log_module
 from holdfast.logs.file_log.history import KEPT_MAX, kept
+from holdfast.logs.file_log.intent import write_intent
 from holdfast.logs.replicas import Replicas
 from holdfast.logs.retention import Retention
 from holdfast.testing import SimDisk
@@ -240,3 +243,22 @@ def test_options_that_make_no_sense_are_refused() -> None:
         with pytest.raises(ValueError, match=r"type|term|request"):
             log.append_entries(entries)
     assert log.append([b"fine"]) == 1
+
+
+def test_a_rollback_beside_another_writer_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """zmq-raft heeds no lock."""
+    disk = SimDisk()
+    log = opened(disk)
+    log.append([b"a", b"b", b"c"])
+    name, original = "log/00000/00/00/00000000000001.rlog", write_intent
+
+    def interfere(*arguments: Any) -> None:
+        original(*arguments)
+        file = disk.open(name, writable=True)
+        file.write_at(disk.files()[name].index(b"ITMZ") + 8 + 21, b"other" * 4, sync=True)
+
+    monkeypatch.setattr(log_module, "write_intent", interfere)
+    with pytest.raises(HoldfastError, match="others have written since"):
+        log.truncate_tail(1)
+    with pytest.raises(PoisonedError):
+        log.append([b"no"])

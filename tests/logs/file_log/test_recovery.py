@@ -109,6 +109,7 @@ def test_a_snapshot_ahead_of_the_log_replaces_it() -> None:
     with opened(disk) as log:
         assert "moved to log-" in log.mended[0]
         assert (log.first_index, log.append([b"on"])) == (101, 101)
+        assert log.facts()["capacity"] == "4 entries per file"
     assert [name for name in disk.files() if name.startswith("log-") and name.endswith(".rlog")]
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from holdfast.disk import Disk
 from holdfast.errors import CorruptError
-from holdfast.formats import snapshot_file
+from holdfast.formats import rlog, snapshot_file
 from holdfast.logs.file_log.directory import SNAPSHOT, STATE
 from holdfast.logs.file_log.history import kept
 from holdfast.logs.file_log.part import Part
@@ -13,15 +13,12 @@ from holdfast.logs.file_log.state import read_state
 from holdfast.logs.log import Damage
 
 
-def nominal_capacity(first_file: int) -> int:
-    """Up to which multiples files go, by the capacity of the first one: a power of two."""
-    return 1 << (first_file - 1).bit_length()
-
-
 def facts_of(disk: Disk, snapshot: snapshot_file.Head, parts: Sequence[Part]) -> dict[str, str]:
     facts = {}
     if parts:
-        facts["capacity"] = f"{nominal_capacity(parts[0].head.header.capacity)} entries per file"
+        facts["capacity"] = (
+            f"{rlog.nominal_capacity(parts[0].head.header.capacity)} entries per file"
+        )
     facts["snapshot"] = "none"
     if snapshot.index:
         made = f"made {snapshot.meta.created or 'at some time'} by {snapshot.meta.hostname or '?'}"

@@ -8,13 +8,19 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from holdfast.disk import Disk
-from holdfast.errors import CorruptError, OutOfRangeError
+from holdfast.errors import CorruptError, HoldfastError, OutOfRangeError
 from holdfast.formats import snapshot_file
 from holdfast.formats.flaw import Flaw
 from holdfast.formats.rlog_entry import ENTRY_HEADER_SIZE, FileEntry, decode_entry
 from holdfast.formats.token_file import Meta
 from holdfast.logs.file_log.columns import entry_columns
-from holdfast.logs.file_log.directory import SNAPSHOT, STATE, base_name, read_snapshot_head
+from holdfast.logs.file_log.directory import (
+    SNAPSHOT,
+    STATE,
+    base_name,
+    read_snapshot_head,
+    reader,
+)
 from holdfast.logs.file_log.facts import facts_of, whole_damage
 from holdfast.logs.file_log.history import created_ms
 from holdfast.logs.file_log.intent import INTENT
@@ -97,6 +103,10 @@ class FileLogGuest:
             return b""
         file = self._disk.open(SNAPSHOT)
         try:
+            if snapshot_file.decode_head(reader(file), head.data_start + head.data_size) != head:
+                raise HoldfastError(
+                    "the snapshot was replaced meanwhile: refresh, and read it again"
+                )
             return file.read_at(head.data_start + offset, stop - offset)
         finally:
             file.close()

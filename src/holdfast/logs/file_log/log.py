@@ -12,6 +12,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from holdfast.errors import HoldfastError
 from holdfast.formats import rlog
 from holdfast.formats.rlog_entry import (
     CHECKPOINT,
@@ -276,8 +277,10 @@ class FileLog(Owner):
         keeps_file = index > first or index == self.first_index
         intent = plan_rollback(self._disk, index, first, keeps_file=keeps_file)
         write_intent(self._disk, intent)
-        carry_out(self._disk, intent, self._stamps)
+        told = carry_out(self._disk, intent, self._stamps)
         self._look_again()
+        if self.last_index != index - 1:
+            raise HoldfastError(told)  # another program is at work here, in spite of our lock
 
     def _install(self, index: int, term: int, data: Data, *, compact_only: bool) -> None:
         if index < max(1, self.snapshot.index):

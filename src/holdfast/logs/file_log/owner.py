@@ -11,7 +11,6 @@ from holdfast.errors import CorruptError, HoldfastError, PoisonedError
 from holdfast.formats import rlog
 from holdfast.formats.flaw import Flaw
 from holdfast.logs.file_log.directory import SNAPSHOT, Found, index_name
-from holdfast.logs.file_log.facts import nominal_capacity
 from holdfast.logs.file_log.guest import FileLogGuest
 from holdfast.logs.file_log.history import Stamps, sweep
 from holdfast.logs.file_log.part import Full, Last, Part
@@ -94,7 +93,7 @@ class Owner(FileLogGuest):
         self._own(result)
         if not result.damage:
             # As the original has it: whatever was asked for, and however small the first file is.
-            self._capacity = nominal_capacity(self._parts[0].head.header.capacity)
+            self._capacity = rlog.nominal_capacity(self._parts[0].head.header.capacity)
             sweep(self._disk, SNAPSHOT)
 
     def _look_again(self) -> None:

@@ -190,6 +190,9 @@ def _began(
         index = 0 if result.files else first_index - 1
         _make_snapshot(disk, stamps, index)
     elif result.files and is_ahead:
+        first = result.files[0].head
+        assert isinstance(first, rlog.Head), "not damaged"
+        capacity = rlog.nominal_capacity(first.header.capacity)
         old = stamps.history(LOG, disk.directories().__contains__)
         disk.rename(LOG, old)
         mended.append(f"{LOG}: behind the snapshot, which was to replace it; moved to {old}")
