@@ -53,7 +53,7 @@ _KINDS: list[tuple[type[Exception], str, int, str]] = [
 
 EXPECTED = tuple(kind[0] for kind in _KINDS)
 
-# What to do about a kv store, where that is something else.
+# What to do about a kv store or a pipeline, where that is something else.
 _KV_ADVICE = {
     "corrupt": "`holdfast kv verify` shows what else is damaged",
     "not_a_directory": "a store is a directory, name that",
@@ -64,6 +64,8 @@ _KV_ADVICE = {
 def report(error: Exception, *, as_json: bool, noun: str = "log") -> int:
     """Tell the error on stderr, in one line; return the exit code."""
     _, kind, code, advice = next(row for row in _KINDS if isinstance(error, row[0]))
+    if noun == "pipeline" and kind == "fenced":
+        advice = "another writer has taken over the sink: let it be the only one, then run again"
     if noun == "kv":
         advice = _KV_ADVICE.get(kind, advice)
     if isinstance(error, typer.TyperException):

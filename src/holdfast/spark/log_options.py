@@ -37,6 +37,7 @@ _USES: dict[str, tuple[Use, ...]] = {
     "txnAppId": ("write",),
     "txnVersion": ("write",),
     "checkpointLocation": ("writeStream",),
+    "queryName": ("writeStream",),
 }
 _SPELLING = {name.lower(): name for name in _USES}
 
