@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
@@ -140,6 +141,8 @@ def _problems(
         what = _told(error, frames.views, later, {step.name for step in declared.steps})
         if what is not None:
             frames.problems.append(Problem(declared.file, key, what))
+    except (Py4JError, ConnectionError):  # the JVM is gone, whatever the file says
+        raise
     except Exception as error:  # a step's function is the user's: it may raise whatever it likes
         what = str(error) if isinstance(error, ValueError) else repr(error)
         frames.problems.append(Problem(declared.file, key, what))

@@ -1,0 +1,81 @@
+"""Pipelines for the tests here, and what their sinks hold."""
+
+import json
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from holdfast.disk import OsDisk
+from holdfast.logs.shanghai import ShanghaiLog
+from holdfast.spark.pipelines.status import committed_files
+
+SCHEMA = "symbol STRING NOT NULL, at TIMESTAMP, price DOUBLE, size BIGINT"
+
+THREE_SINKS = f"""
+name = "ticks"
+checkpoint = "state"
+
+[source.ticks]
+format = "holdfast-log"
+path = "ticks-log"
+options = {{ maxEntriesPerTrigger = 50 }}
+parse = "json"
+schema = "{SCHEMA}"
+
+[step.lines]
+sql = "SELECT concat_ws(' ', _index, symbol, size) AS payload FROM ticks"
+
+[step.last]
+sql = "SELECT concat(symbol, '/', _index) AS key, cast(price AS STRING) AS value FROM ticks"
+
+[sink.lines]
+from = "lines"
+format = "holdfast-log"
+path = "lines"
+
+[sink.prices]
+from = "last"
+format = "holdfast-kv"
+path = "prices"
+
+[sink.archive]
+from = "ticks"
+format = "parquet"
+path = "archive"
+"""
+
+
+def tick(index: int) -> bytes:
+    """Every seventeenth is bad."""
+    if index % 17 == 0:
+        return b"bad %d" % index
+    symbol, minute = "AB"[index % 2], index // 60 % 60
+    at = f"2026-01-05T14:{minute:02}:{index % 60:02}Z"
+    row = {"symbol": symbol, "at": at, "price": 100 + index / 4, "size": index}
+    return json.dumps(row).encode()
+
+
+def is_bad(index: int) -> bool:
+    return index % 17 == 0
+
+
+def write_ticks(path: Path, first: int, last: int) -> None:
+    with closing(ShanghaiLog(OsDisk(str(path)))) as log:
+        log.append([tick(index) for index in range(first, last + 1)])
+
+
+def entries(path: Path) -> list[bytes]:
+    with closing(ShanghaiLog(OsDisk(str(path)))) as log:
+        return [value for batch in log.scan() for value in batch["payload"].to_pylist()]
+
+
+def parquet_rows(path: Path) -> list[dict[str, Any]]:
+    """Of the files that Spark has committed."""
+    return [row for file in committed_files(path) for row in pq.read_table(file).to_pylist()]
+
+
+def write(path: Path, text: str) -> Path:
+    path.write_text(text)
+    return path

@@ -1,0 +1,83 @@
+"""A real driver, killed at random moments: nothing is lost and nothing doubled, in any sink.
+
+HOLDFAST_KILLS=20 kills it more often, HOLDFAST_SEED repeats a run.
+"""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.spark.pipelines.samples import (
+    THREE_SINKS,
+    entries,
+    is_bad,
+    parquet_rows,
+    write,
+    write_ticks,
+)
+
+from holdfast.kv import Db
+
+KILLS = int(os.environ.get("HOLDFAST_KILLS", "3"))
+SEED = int(os.environ.get("HOLDFAST_SEED", random.randrange(2**32)))
+_RUN = "from holdfast.cli import main; main()"
+
+
+def _driver(file: Path) -> "subprocess.Popen[bytes]":
+    command = [sys.executable, "-c", _RUN, "pipeline", "run", str(file), "--json"]
+    return subprocess.Popen(
+        [*command, "--master", "local[2,4]"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+
+
+def _kill(driver: "subprocess.Popen[bytes]", *, jvm_too: bool) -> None:
+    """Python alone, whose JVM then goes on for a moment; or both in one stroke."""
+    children = Path(f"/proc/{driver.pid}/task/{driver.pid}/children").read_text().split()
+    for pid in (*map(int, children if jvm_too else ()), driver.pid):
+        os.kill(pid, signal.SIGKILL)
+    driver.communicate()
+
+
+def test_a_pipeline_killed_at_random_moments_ends_in_the_same_state(
+    tmp_path: Path, class_cache: Path
+) -> None:
+    dice = random.Random(SEED)
+    last = 250 * (KILLS + 1)
+    write_ticks(tmp_path / "ticks-log", 1, last)
+    file = write(tmp_path / "ticks.toml", THREE_SINKS)
+    killed = 0
+    while killed < KILLS:
+        driver = _driver(file)
+        assert driver.stdout is not None
+        for _ in range(dice.choice((0, 1, 4))):
+            driver.stdout.readline()  # a batch has ended somewhere
+        try:
+            driver.wait(dice.uniform(0, 1.5))
+        except subprocess.TimeoutExpired:
+            _kill(driver, jvm_too=dice.random() < 0.5)
+            killed += 1
+        else:
+            break  # it had done it all before
+    done = _driver(file)
+    output, errors = done.communicate(timeout=240)
+    assert done.returncode == 0, (output + errors).decode()
+
+    good = [index for index in range(1, last + 1) if not is_bad(index)]
+    symbols = {index: "AB"[index % 2] for index in good}
+    why = f"HOLDFAST_SEED={SEED} HOLDFAST_KILLS={KILLS}"
+    lines = [b"%d %s %d" % (index, symbols[index].encode(), index) for index in good]
+    assert entries(tmp_path / "lines") == lines, why
+    with Db.open(str(tmp_path / "prices")) as db:
+        found = {key.decode(): value.decode() for key, value in db.items()}
+    assert found == {f"{symbols[i]}/{i}": str(100 + i / 4) for i in good}, why
+    archived = sorted(row["_index"] for row in parquet_rows(tmp_path / "archive"))
+    assert archived == good, why
+    letters = [json.loads(entry) for entry in entries(tmp_path / "state" / "dead-letters")]
+    bad = [index for index in range(1, last + 1) if is_bad(index)]
+    assert [letter["index"] for letter in letters] == bad, why
+    assert {letter["reason"] for letter in letters} == {"not JSON"}
+    assert killed == KILLS, "the pipeline had ended before it could be killed"
