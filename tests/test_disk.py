@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.disk import OsDisk, Posix
+from holdfast.disk import OsDisk
 from holdfast.errors import DiskFullError, LockedError, PoisonedError
+from holdfast.posix import Posix
 from holdfast.testing.sim_disk import Fault, SimDisk
 
 
@@ -86,11 +87,11 @@ def test_the_lock_names_its_holder_and_dies_with_it(tmp_path: Path) -> None:
 
 
 def test_an_owner_sweeps_up_half_made_files(tmp_path: Path) -> None:
-    (tmp_path / "x.tmp").write_bytes(b"half")
+    (tmp_path / "x.half").write_bytes(b"half")
     disk = OsDisk(tmp_path)
     assert disk.list() == {}
     disk.lock().release()
-    assert not (tmp_path / "x.tmp").exists()
+    assert not (tmp_path / "x.half").exists()
 
 
 def test_positional_reads_writes_and_maps(tmp_path: Path) -> None:

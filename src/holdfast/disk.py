@@ -1,6 +1,6 @@
 """The first door to the world: one directory on a disk, and what it promises.
 
-This is the only module that syncs, locks or renames.  Every log and store relies on:
+Nothing else syncs, locks or renames.  Every log and store relies on:
 
 1. `File.write_at` promises nothing until it was called with `sync=True` or `File.sync` returned;
    then those bytes survive a power cut.
@@ -9,25 +9,27 @@ This is the only module that syncs, locks or renames.  Every log and store relie
 4. After a failed write, resize or sync a File refuses everything: the kernel may have dropped
    the dirty pages and forgotten the error, so a retry could report a lie as success.
 5. Files are 0600 and directories 0700, whatever the umask.
+6. `Volume.sync` makes durable whatever was written through the disk, names included.
+7. No name leads out of the directory: not by its words, and not by a link.
 
 `OsDisk` reaches the operating system through `Posix`, so that holdfast.testing can put a
 simulated kernel under these very lines.
 """
 
+import builtins
 import contextlib
 import errno
-import fcntl
-import mmap
 import os
 from typing import Protocol
 from urllib.parse import unquote, urlsplit
 
 from holdfast.errors import DiskFullError, LockedError, PoisonedError
+from holdfast.posix import OsVolume, Posix
 
 Path = str | os.PathLike[str]
 Buffer = bytes | bytearray | memoryview
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-_TEMPORARY = ".tmp"
+_TEMPORARY = ".half"  # not .tmp: MarketStore names so what an operator should look at
 _LOCK = "LOCK"
 
 
@@ -58,6 +60,30 @@ class File(Protocol):
         """
         ...
 
+    def extend(self, size: int) -> None:
+        """Grow the file to `size` by a hole that takes no space."""
+        ...
+
+    def size(self) -> int: ...
+
+    def extents(self, start: int, stop: int) -> "list[tuple[int, int]]":
+        """The parts between `start` and `stop` that may hold anything but zeros, in order."""
+        ...
+
+    def last_extent(self, start: int, stop: int) -> "tuple[int, int] | None":
+        """Such a part, with nothing but zeros behind it, found without a look at what is before."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class Volume(Protocol):
+    """What all files of a disk lie on.  Open it before the writes that it shall vouch for."""
+
+    def sync(self) -> None:
+        """Make durable all that was written, in any file, all sizes and all names."""
+        ...
+
     def close(self) -> None: ...
 
 
@@ -72,7 +98,20 @@ class Disk(Protocol):
         """Make a whole, durable file, and its directories.  FileExistsError unless `replace`."""
         ...
 
+    def directories(self, directory: str = "") -> builtins.list[str]:
+        """Names of the directories in one directory, sorted."""
+        ...
+
     def open(self, name: str, *, writable: bool = False) -> File: ...
+
+    def make(self, name: str) -> File:
+        """Open for writing what is there, or an empty file in directories made for it.
+
+        Nothing of it is durable before Volume.sync.
+        """
+        ...
+
+    def volume(self) -> Volume: ...
 
     def rename(self, name: str, new: str) -> None:
         """Durably rename; FileExistsError if `new` is there."""
@@ -92,93 +131,6 @@ class Disk(Protocol):
 
 class Lock(Protocol):
     def release(self) -> None: ...
-
-
-class Posix:
-    """The system calls that OsDisk makes."""
-
-    def open(self, path: str, flags: int) -> int:
-        fd = os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-        if flags & os.O_CREAT:
-            os.fchmod(fd, 0o600)
-        return fd
-
-    def close(self, fd: int) -> None:
-        os.close(fd)
-
-    def pread(self, fd: int, size: int, offset: int) -> bytes:
-        return os.pread(fd, size, offset)
-
-    def map(self, fd: int) -> memoryview:
-        if os.fstat(fd).st_size == 0:
-            return memoryview(b"")
-        return memoryview(mmap.mmap(fd, 0, prot=mmap.PROT_READ))
-
-    def pwrite(self, fd: int, data: memoryview, offset: int, *, sync: bool) -> int:
-        """One call, and one hand-over of the interpreter, for a write and its sync."""
-        return os.pwritev(fd, [data], offset, os.RWF_DSYNC if sync else 0)
-
-    def resize(self, fd: int, size: int) -> None:
-        grown_from = os.fstat(fd).st_size
-        if size > grown_from:
-            os.posix_fallocate(fd, grown_from, size - grown_from)
-        else:
-            os.ftruncate(fd, size)
-
-    def fdatasync(self, fd: int) -> None:
-        os.fdatasync(fd)
-
-    def drop_cache(self, fd: int, offset: int) -> None:
-        page = offset // mmap.PAGESIZE * mmap.PAGESIZE  # of a page in part nothing is dropped
-        os.posix_fadvise(fd, page, 0, os.POSIX_FADV_DONTNEED)
-
-    def try_lock(self, fd: int) -> bool:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        return True
-
-    def lock_holder(self, fd: int) -> str:
-        """The process that has the file locked, as far as the kernel tells; else nothing."""
-        device, inode = (status := os.fstat(fd)).st_dev, status.st_ino
-        place = f"{os.major(device):02x}:{os.minor(device):02x}:{inode}"
-        try:
-            with open("/proc/locks", encoding="ascii") as locks:
-                held = [line.split() for line in locks]
-        except OSError:  # not on this system; the lock is as good
-            return ""
-        pids = [words[-4] for words in held if words[-3] == place and "->" not in words]
-        return pids[0] if pids and pids[0] != "0" else ""
-
-    def exists(self, path: str) -> bool:
-        return os.path.lexists(path)
-
-    def sizes(self, path: str) -> dict[str, int]:
-        found = {}
-        with os.scandir(path) as entries:
-            for entry in entries:
-                with contextlib.suppress(FileNotFoundError):  # removed by the owner meanwhile
-                    if entry.is_file(follow_symlinks=False):
-                        found[entry.name] = entry.stat(follow_symlinks=False).st_size
-        return found
-
-    def mkdir(self, path: str) -> None:
-        os.mkdir(path, 0o700)
-        os.chmod(path, 0o700)
-
-    def rename(self, path: str, new: str) -> None:
-        os.rename(path, new)
-
-    def unlink(self, path: str) -> None:
-        os.unlink(path)
-
-    def sync_directory(self, path: str) -> None:
-        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
 
 
 class OsFile:
@@ -222,6 +174,22 @@ class OsFile:
         except OSError as error:
             raise self._poisoned_by(error) from error
 
+    def extend(self, size: int) -> None:
+        self._refuse_if_poisoned()
+        try:
+            self._posix.extend(self._fd, size)
+        except OSError as error:
+            raise self._poisoned_by(error) from error
+
+    def size(self) -> int:
+        return self._posix.size(self._fd)
+
+    def extents(self, start: int, stop: int) -> list[tuple[int, int]]:
+        return self._posix.extents(self._fd, start, stop)
+
+    def last_extent(self, start: int, stop: int) -> tuple[int, int] | None:
+        return self._posix.last_extent(self._fd, start, stop)
+
     def sync(self, *, forget_from: int | None = None) -> None:
         self._refuse_if_poisoned()
         try:
@@ -253,6 +221,7 @@ class OsDisk:
     def __init__(self, path: Path, *, posix: Posix | None = None) -> None:
         self._path = os.path.abspath(_local_path(os.fspath(path)))
         self._posix = posix or Posix()
+        self._inside = {self._path}  # directories that are known to be ones, and no links
 
     @property
     def path(self) -> str:
@@ -264,8 +233,11 @@ class OsDisk:
     def __str__(self) -> str:
         return self._path
 
+    def directories(self, directory: str = "") -> builtins.list[str]:
+        return sorted(self._posix.directories(self._directory(directory)))
+
     def list(self, directory: str = "") -> dict[str, int]:
-        sizes = self._posix.sizes(self._at(directory) if directory else self._path)
+        sizes = self._posix.sizes(self._directory(directory))
         return {n: sizes[n] for n in sorted(sizes) if not n.endswith(_TEMPORARY) and n != _LOCK}
 
     def create(self, name: str, data: Buffer, *, replace: bool = False) -> None:
@@ -291,6 +263,14 @@ class OsDisk:
         path = self._at(name)
         flags = os.O_RDWR if writable else os.O_RDONLY
         return OsFile(self._posix, path, self._open(path, flags))
+
+    def make(self, name: str) -> OsFile:
+        path = self._at(name)
+        self._make_directory(os.path.dirname(path), durably=False)
+        return OsFile(self._posix, path, self._open(path, os.O_RDWR | os.O_CREAT))
+
+    def volume(self) -> OsVolume:
+        return OsVolume(self._posix, self._posix.open_directory(self._path))
 
     def rename(self, name: str, new: str) -> None:
         source, target = self._at(name), self._at(new)
@@ -340,7 +320,26 @@ class OsDisk:
     def _at(self, name: str) -> str:
         if not name or name[0] == "/" or "\0" in name or ".." in name.split("/"):
             raise ValueError(f"{name!r} is not a name inside {self._path}")
-        return f"{self._path}/{name}"
+        path = f"{self._path}/{name}"
+        self._refuse_links(path[: path.rindex("/")])
+        return path
+
+    def _directory(self, name: str) -> str:
+        if not name:
+            return self._path
+        path = self._at(name)
+        self._refuse_links(path)
+        return path
+
+    def _refuse_links(self, directory: str) -> None:
+        """A link could lead out of the root, and names come from files that others wrote."""
+        if directory in self._inside:
+            return
+        self._refuse_links(os.path.dirname(directory))
+        if self._posix.is_link(directory):
+            raise OSError(errno.ELOOP, "a link, not a directory of this store", directory)
+        if self._posix.exists(directory):
+            self._inside.add(directory)
 
     def _open(self, path: str, flags: int) -> int:
         try:
@@ -348,14 +347,15 @@ class OsDisk:
         except OSError as error:
             raise _explained(error, path) from error
 
-    def _make_directory(self, path: str) -> None:
+    def _make_directory(self, path: str, *, durably: bool = True) -> None:
         if self._posix.exists(path):
             return
         parent = os.path.dirname(path)
-        self._make_directory(parent)
+        self._make_directory(parent, durably=durably)
         with contextlib.suppress(FileExistsError):  # another process was faster
             self._posix.mkdir(path)
-        self._posix.sync_directory(parent)
+        if durably:
+            self._posix.sync_directory(parent)
 
 
 class OsLock:

@@ -3,11 +3,14 @@
 Stores never import time, uuid or threading; they use, and are given, what is here.
 """
 
+import os
+import resource
 import threading
 import time
 import uuid
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Generic, TypeVar
 
 from holdfast.errors import PoisonedError
@@ -124,3 +127,74 @@ class GroupCommit(Generic[Item]):
             self._led = bool(self._waiting)
             if self._waiting:
                 self._waiting[0].called.release()
+
+
+def now_ns() -> int:
+    """Nanoseconds since 1970."""
+    return time.time_ns()
+
+
+def mutex() -> threading.Lock:
+    """One thread at a time; entered with `with`."""
+    return threading.Lock()
+
+
+def own_pid() -> int:
+    return os.getpid()
+
+
+def open_files_max() -> int:
+    """How many files this process may have open."""
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+
+
+def was_running(pid: int, at_ns: int) -> bool:
+    """Is the process that had this number at that time still running?
+
+    Numbers are given again: one that started later is another process.
+    """
+    started_ns = process_started_ns(pid)
+    return started_ns is not None and started_ns <= at_ns
+
+
+def process_started_ns(pid: int) -> int | None:
+    """When the process with this number started; None if there is none, or only its corpse."""
+    if pid <= 0:
+        return None
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    if fields[0] in (b"Z", b"X"):
+        return None
+    ticks_ns = int(fields[19]) * 10**9 // os.sysconf("SC_CLK_TCK")
+    booted_ns = time.time_ns() - time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+    return booted_ns + ticks_ns
+
+
+class Repeated:
+    """A step that a thread of its own takes again and again, `interval_ms` after each time.
+
+    After an error it is not taken again: `error` says why, and whoever relies on it must ask.
+    """
+
+    def __init__(self, step: Callable[[], object], interval_ms: float) -> None:
+        self.error: BaseException | None = None
+        self._step, self._interval_s = step, interval_ms / 1000
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="holdfast-repeated", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Return when the step does not run and will not run again."""
+        self._stop.set()
+        if self._thread is not threading.current_thread():
+            self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stop.wait(self._interval_s):
+            try:
+                self._step()
+            except BaseException as error:
+                self.error = error
+                return

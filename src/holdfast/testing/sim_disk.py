@@ -18,11 +18,13 @@ import errno
 import os
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
 from random import Random
 
-from holdfast.disk import OsDisk, Posix
+from holdfast.disk import OsDisk
+from holdfast.posix import Posix
+from holdfast.testing.sim_nodes import Directory, Inode, all_below, land, rename
 
 ROOT = "/sim"
 
@@ -40,57 +42,21 @@ class Fault:
     for_ever: bool = False
 
 
-@dataclass(slots=True, eq=False)
-class _Inode:  # compared and hashed by identity
-    live: bytearray = field(default_factory=bytearray)
-    durable: bytes = b""
-    pending: "list[tuple[int, bytes | None]]" = field(default_factory=list)  # None: a new size
-
-    def write(self, offset: int, data: bytes | None) -> None:
-        _land(self.live, offset, data)
-        self.pending.append((offset, data))
-
-    def sync(self) -> None:
-        if self.pending:
-            durable = bytearray(self.durable)
-            for offset, data in self.pending:
-                _land(durable, offset, data)
-            self.durable = bytes(durable)
-            self.pending.clear()
-
-
-@dataclass(slots=True, eq=False)
-class _Directory:
-    live: "dict[str, _Inode | _Directory]" = field(default_factory=dict)
-    durable: "dict[str, _Inode | _Directory]" = field(default_factory=dict)
-    pending: "list[dict[str, _Inode | _Directory | None]]" = field(default_factory=list)
-
-    def change(self, names: "dict[str, _Inode | _Directory | None]") -> None:
-        _rename(self.live, names)
-        self.pending.append(names)
-
-    def sync(self) -> None:
-        self.durable = dict(self.live)
-        self.pending.clear()
-
-
 class SimPosix(Posix):
     """The system calls of OsDisk, on inodes and directories in memory."""
 
-    def __init__(
-        self, root: _Directory | None = None, *, fired: Counter[str] | None = None
-    ) -> None:
+    def __init__(self, root: Directory | None = None, *, fired: Counter[str] | None = None) -> None:
         self.fired: Counter[str] = Counter() if fired is None else fired
         self.operations = 0  # that change something: where a crash can hit
         self.calls = 0  # of any kind: where a fault can hit
         self.dies_at: int | None = None
         self.fault: Fault | None = None
         self.bystander: Callable[[], None] | None = None  # looks on at every change
-        self._root = root or _Directory()
-        self._found: dict[str, _Directory] = {}
-        self._fds: dict[int, _Inode] = {}
+        self._root = root or Directory()
+        self._found: dict[str, Directory] = {}
+        self._fds: dict[int, Inode] = {}
         self._next_fd = 3
-        self._locks: dict[int, _Inode] = {}
+        self._locks: dict[int, Inode] = {}
 
     # Calls that change something
 
@@ -101,10 +67,10 @@ class SimPosix(Posix):
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
         self._call("create" if node is None else "open")
         if node is None:
-            node = _Inode()
+            node = Inode()
             directory.change({name: node})
             self._operate()
-        if isinstance(node, _Directory):
+        if isinstance(node, Directory):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
         if flags & os.O_TRUNC and node.live:
             node.write(0, None)
@@ -129,8 +95,26 @@ class SimPosix(Posix):
         self._fds[fd].write(size, None)
         self._operate()
 
+    def extend(self, fd: int, size: int) -> None:
+        if size > len(self._fds[fd].live):
+            self.resize(fd, size)
+
     def fdatasync(self, fd: int) -> None:
         self._sync(self._fds[fd])
+
+    def syncfs(self, fd: int) -> None:
+        nodes = list(all_below(self._root))
+        try:
+            self._call("sync")
+        except OSError:
+            for node in nodes:
+                if isinstance(node, Inode):
+                    node.pending.clear()
+            raise
+        self._operate()
+        for node in nodes:
+            if node.pending:
+                node.sync()
 
     def drop_cache(self, fd: int, offset: int) -> None:
         inode = self._fds[fd]
@@ -142,7 +126,7 @@ class SimPosix(Posix):
         self._call("create")
         if name in directory.live:
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
-        directory.change({name: _Directory()})
+        directory.change({name: Directory()})
         self._operate()
 
     def rename(self, path: str, new: str) -> None:
@@ -180,6 +164,27 @@ class SimPosix(Posix):
         self._call("read")
         return memoryview(bytes(self._fds[fd].live))
 
+    def open_directory(self, path: str) -> int:
+        self._directory(path)
+        return -2  # there is one volume, and it is always open
+
+    def size(self, fd: int) -> int:
+        return len(self._fds[fd].live)
+
+    def seek_data(self, fd: int, offset: int) -> int | None:
+        return offset if offset < len(self._fds[fd].live) else None
+
+    def seek_hole(self, fd: int, offset: int) -> int | None:
+        return len(self._fds[fd].live)
+
+    def is_link(self, path: str) -> bool:
+        return False
+
+    def directories(self, path: str) -> list[str]:
+        self._call("read")
+        nodes = self._directory(path).live.items()
+        return [name for name, node in nodes if isinstance(node, Directory)]
+
     def close(self, fd: int) -> None:
         self._fds.pop(fd, None)
         self._locks.pop(fd, None)
@@ -203,7 +208,7 @@ class SimPosix(Posix):
     def sizes(self, path: str) -> dict[str, int]:
         self._call("read")
         nodes = self._directory(path).live.items()
-        return {name: len(node.live) for name, node in nodes if isinstance(node, _Inode)}
+        return {name: len(node.live) for name, node in nodes if isinstance(node, Inode)}
 
     # The end of the world
 
@@ -220,34 +225,34 @@ class SimPosix(Posix):
         return SimPosix(self._image_of(self._root, random, {}), fired=self.fired)
 
     def _image_of(
-        self, directory: _Directory, random: Random, seen: dict[_Inode, _Inode]
-    ) -> _Directory:
+        self, directory: Directory, random: Random, seen: dict[Inode, Inode]
+    ) -> Directory:
         names = dict(directory.durable)
         for change in directory.pending:
             kept = random.random() < 0.5
             self.fired["name kept" if kept else "name lost"] += 1
             if kept:
-                _rename(names, change)
-        image = _Directory()
+                rename(names, change)
+        image = Directory()
         for name, node in names.items():
-            if isinstance(node, _Directory):
+            if isinstance(node, Directory):
                 image.live[name] = self._image_of(node, random, seen)
             else:
                 if node not in seen:
                     content = self._content_of(node, random)
-                    seen[node] = _Inode(bytearray(content), content)
+                    seen[node] = Inode(bytearray(content), content)
                 image.live[name] = seen[node]
         image.durable = dict(image.live)
         return image
 
-    def _content_of(self, inode: _Inode, random: Random) -> bytes:
+    def _content_of(self, inode: Inode, random: Random) -> bytes:
         if not inode.pending:
             return inode.durable
         content = bytearray(inode.durable)
         for offset, data in inode.pending:
             if data is None:
                 if random.random() < 0.5:
-                    _land(content, offset, None)
+                    land(content, offset, None)
                 continue
             cuts = [0, len(data)]
             if random.random() < 0.6:
@@ -270,7 +275,7 @@ class SimPosix(Posix):
             piece = bytes(len(piece))
         elif fate == "garbled":
             piece = random.randbytes(len(piece))
-        _land(content, offset, piece)
+        land(content, offset, piece)
 
     # Faults
 
@@ -301,7 +306,7 @@ class SimPosix(Posix):
             raise PowerLost
         self.operations += 1
 
-    def _sync(self, inode: _Inode, *, only_last: bool = False) -> None:
+    def _sync(self, inode: Inode, *, only_last: bool = False) -> None:
         try:
             self._call("sync")
         except OSError:
@@ -310,27 +315,27 @@ class SimPosix(Posix):
         self._operate()
         if only_last and len(inode.pending) > 1:
             durable = bytearray(inode.durable)
-            _land(durable, *inode.pending.pop())
+            land(durable, *inode.pending.pop())
             inode.durable = bytes(durable)
         else:
             inode.sync()
 
-    def _directory(self, path: str) -> _Directory:
+    def _directory(self, path: str) -> Directory:
         if path in self._found:
             return self._found[path]
-        node: _Inode | _Directory = self._root
+        node: Inode | Directory = self._root
         for part in path.split("/"):
             if part:
-                found = node.live.get(part) if isinstance(node, _Directory) else None
+                found = node.live.get(part) if isinstance(node, Directory) else None
                 if found is None:
                     raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
                 node = found
-        if not isinstance(node, _Directory):
+        if not isinstance(node, Directory):
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)
         self._found[path] = node  # directories are made, and never removed
         return node
 
-    def _parent(self, path: str) -> tuple[_Directory, str]:
+    def _parent(self, path: str) -> tuple[Directory, str]:
         directory, _, name = path.rpartition("/")
         return self._found.get(directory) or self._directory(directory), name
 
@@ -366,32 +371,12 @@ class SimDisk(OsDisk):
     def files(self) -> dict[str, bytes]:
         """What a reader of the top directory would find."""
         nodes = self.posix._directory(self._path).live
-        return {name: bytes(node.live) for name, node in nodes.items() if isinstance(node, _Inode)}
+        return {name: bytes(node.live) for name, node in nodes.items() if isinstance(node, Inode)}
 
     def flip(self, name: str, bit: int) -> None:
         """Let one bit rot."""
         node = self.posix._directory(self._path).live[name]
-        assert isinstance(node, _Inode)
+        assert isinstance(node, Inode)
         node.live[bit // 8] ^= 1 << bit % 8
         node.durable = bytes(node.live)
         self.posix.fired["bit flip"] += 1
-
-
-def _land(content: bytearray, offset: int, data: bytes | None) -> None:
-    if data is None:
-        del content[offset:]
-        content.extend(bytes(offset - len(content)))
-        return
-    if offset > len(content):
-        content.extend(bytes(offset - len(content)))
-    content[offset : offset + len(data)] = data
-
-
-def _rename(
-    names: "dict[str, _Inode | _Directory]", change: "dict[str, _Inode | _Directory | None]"
-) -> None:
-    for name, node in change.items():
-        if node is None:
-            names.pop(name, None)
-        else:
-            names[name] = node

@@ -1,0 +1,141 @@
+"""What a root holds: symbols, timeframes, attribute groups and years, as directories and files.
+
+root/SYMBOL/TIMEFRAME/ATTRIBUTES/YEAR.bin, and in each directory a file `category_name` that says
+what the names in it are: MarketStore wants it so.  A bucket's key is SYMBOL/TIMEFRAME/ATTRIBUTES.
+"""
+
+import re
+from functools import lru_cache
+from typing import NamedTuple
+
+from holdfast.disk import Disk, File
+from holdfast.errors import CorruptError
+from holdfast.formats import year_file as fmt
+from holdfast.formats.bar_time import parse_timeframe
+from holdfast.formats.flaw import Flaw
+
+CATEGORY = "category_name"
+CATEGORIES = (b"Symbol", b"Timeframe", b"AttributeGroup", b"Year")
+_NAME = r"(?!\.{1,2}/)[ -.0-~]{1,200}"  # printable, and neither a slash nor a way up
+_PATH = re.compile(rf"({_NAME}/{_NAME}/{_NAME})/([12][0-9]{{3}})\.bin")
+
+
+_TAKEN = re.compile(r"LOCK$|WALFile\.|category_name$|metadata\.db$")
+
+
+class YearPath(NamedTuple):
+    key: str
+    year: int
+
+
+@lru_cache(1 << 17)
+def split_path(path: str) -> YearPath | None:
+    """The bucket and the year of a file's name; None if no year file could be called so."""
+    match = _PATH.fullmatch(path)
+    return YearPath(match[1], int(match[2])) if match else None
+
+
+@lru_cache(1 << 17)
+def make_key(symbol: str, timeframe: str, attributes: str) -> str:
+    parse_timeframe(timeframe)
+    key = f"{symbol}/{timeframe}/{attributes}"
+    if split_path(year_path(key, 2000)) is None or _TAKEN.match(symbol):
+        raise ValueError(f"{key!r} is no name for a bucket: printable ASCII, and no slash")
+    return key
+
+
+def year_path(key: str, year: int) -> str:
+    return f"{key}/{year:04}.bin"
+
+
+class Catalog:
+    """Looks into directories when asked, and remembers.  An owner tells it of what it makes."""
+
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
+        self._years: dict[str, frozenset[int]] = {}
+        self._schemas: dict[str, fmt.Schema] = {}
+        self._headers: dict[str, fmt.Header] = {}
+        self.checked: set[str] = set()  # buckets whose directories are known to be inside
+
+    def forget(self) -> None:
+        """Look again: a guest cannot know what the owner has made."""
+        self._years.clear()
+
+    def symbols(self) -> list[str]:
+        return self._directories("")
+
+    def buckets(self, symbol: str) -> list[str]:
+        found = []
+        for timeframe in self._directories(symbol):
+            names = self._directories(f"{symbol}/{timeframe}")
+            found += [f"{symbol}/{timeframe}/{attributes}" for attributes in names]
+        return found
+
+    def years(self, key: str) -> frozenset[int]:
+        years = self._years.get(key)
+        if years is None:
+            try:
+                names = self._disk.list(key)
+            except FileNotFoundError:
+                names = {}
+            paths = [split_path(f"{key}/{name}") for name in names if name.endswith(".bin")]
+            years = self._years[key] = frozenset(path.year for path in paths if path)
+        return years
+
+    def add(self, key: str, year: int, schema: fmt.Schema) -> None:
+        self._years[key] = self.years(key) | {year}
+        self._schemas[key] = schema
+
+    def schema(self, key: str) -> fmt.Schema | None:
+        """The columns of a bucket, which all its years share; None if there is no file."""
+        schema = self._schemas.get(key)
+        if schema is None and (years := self.years(key)):
+            path = year_path(key, max(years))
+            file = self._disk.open(path)
+            try:
+                header = self.header(file, path)
+            finally:
+                file.close()
+            if isinstance(header, Flaw):
+                raise CorruptError(path, header.offset, header.why)
+            schema = self._schemas[key] = header.schema
+        return schema
+
+    def header(self, file: File, path: str) -> fmt.Header | Flaw:
+        """The header of a file; a sound one is read once."""
+        header = self._headers.get(path)
+        if header is None:
+            found = find_header(file, path)
+            if isinstance(found, Flaw):
+                return found
+            header = self._headers[path] = found
+        return header
+
+    def _directories(self, name: str) -> list[str]:
+        try:
+            return self._disk.directories(name)
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+
+
+def read_header(file: File, path: str) -> fmt.Header:
+    """The header of a year file, which must be of the year that its name says."""
+    header = find_header(file, path)
+    if isinstance(header, Flaw):
+        raise CorruptError(path, header.offset, header.why)
+    return header
+
+
+def find_header(file: File, path: str) -> fmt.Header | Flaw:
+    head = file.read_at(0, fmt.HEAD_SIZE)
+    header = _decode(head, file.read_at(fmt.TYPES_AT, fmt.COLUMNS_MAX))
+    named = split_path(path)
+    if isinstance(header, fmt.Header) and (named is None or named.year != header.year):
+        return Flaw(264, f"a file of the year {header.year}")
+    return header
+
+
+@lru_cache(512)
+def _decode(head: bytes, types: bytes) -> fmt.Header | Flaw:
+    return fmt.decode_header_parts(head, types)

@@ -1,0 +1,62 @@
+"""Year files, open for writing: as many as the process may hold, and no more.
+
+Nothing here is durable before the volume is synced.
+"""
+
+from holdfast.bars.catalog import CATEGORIES, CATEGORY
+from holdfast.disk import Disk, File
+from holdfast.formats import year_file as fmt
+
+
+class Files:
+    def __init__(self, disk: Disk, open_max: int) -> None:
+        self._disk, self._open_max = disk, open_max
+        self._open: dict[str, File] = {}  # in order of use
+        self._named: set[str] = set()  # category files that are right
+
+    def get(self, path: str) -> File:
+        file = self._open.pop(path, None)
+        if file is None:
+            self._make_room()
+            file = self._disk.open(path, writable=True)
+        self._open[path] = file
+        return file
+
+    def make(self, path: str, header: fmt.Header) -> None:
+        """Make a year file, or write the header of one anew; its directories are told apart."""
+        parts = path.split("/")
+        for depth, category in enumerate(CATEGORIES):
+            self._name_category("/".join([*parts[:depth], CATEGORY]), category)
+        self._make_room()
+        file = self._disk.make(path)
+        self._open.pop(path, None)
+        self._open[path] = file
+        head = file.read_at(0, fmt.HEADER_SIZE)
+        if head[: fmt.HEADER_SIZE - fmt.NEW_YEAR_ROOM] != _without_tail(header):
+            file.write_at(0, _without_tail(header))
+        file.extend(header.stop)
+
+    def close(self) -> None:
+        for file in self._open.values():
+            file.close()
+        self._open.clear()
+
+    def _make_room(self) -> None:
+        while len(self._open) >= self._open_max:
+            self._open.pop(next(iter(self._open))).close()
+
+    def _name_category(self, name: str, category: bytes) -> None:
+        if name in self._named:
+            return
+        file = self._disk.make(name)
+        try:
+            if file.read_at(0, len(category) + 1) != category:
+                file.write_at(0, category)
+        finally:
+            file.close()
+        self._named.add(name)
+
+
+def _without_tail(header: fmt.Header) -> bytes:
+    """The end of a header may hold New Year's Day."""
+    return fmt.encode_header(header)[: fmt.HEADER_SIZE - fmt.NEW_YEAR_ROOM]

@@ -1,0 +1,20 @@
+"""Opening a bar store by its path."""
+
+from typing import Any, Literal, overload
+
+from holdfast.bars.guest import BarReader
+from holdfast.bars.store import BarStore
+from holdfast.disk import OsDisk, Path
+
+
+@overload
+def open_bars(path: Path, *, read_only: Literal[True]) -> BarReader: ...
+@overload
+def open_bars(path: Path, *, read_only: Literal[False] = False, **options: Any) -> BarStore: ...
+def open_bars(path: Path, *, read_only: bool = False, **options: Any) -> BarStore | BarReader:
+    """Open a root as its owner, or with `read_only` as a guest.  A new one is made.
+
+    `options` are those of BarStore.
+    """
+    disk = OsDisk(path)
+    return BarReader(disk) if read_only else BarStore(disk, **options)

@@ -1,0 +1,70 @@
+"""What a simulated disk is made of: files and directories, each durable and live.
+
+Until a sync, `pending` holds what was done since the last one, in order.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+
+@dataclass(slots=True, eq=False)
+class Inode:  # compared and hashed by identity
+    live: bytearray = field(default_factory=bytearray)
+    durable: bytes = b""
+    pending: "list[tuple[int, bytes | None]]" = field(default_factory=list)  # None: a new size
+
+    def write(self, offset: int, data: bytes | None) -> None:
+        land(self.live, offset, data)
+        self.pending.append((offset, data))
+
+    def sync(self) -> None:
+        if self.pending:
+            durable = bytearray(self.durable)
+            for offset, data in self.pending:
+                land(durable, offset, data)
+            self.durable = bytes(durable)
+            self.pending.clear()
+
+
+@dataclass(slots=True, eq=False)
+class Directory:
+    live: "dict[str, Inode | Directory]" = field(default_factory=dict)
+    durable: "dict[str, Inode | Directory]" = field(default_factory=dict)
+    pending: "list[dict[str, Inode | Directory | None]]" = field(default_factory=list)
+
+    def change(self, names: "dict[str, Inode | Directory | None]") -> None:
+        rename(self.live, names)
+        self.pending.append(names)
+
+    def sync(self) -> None:
+        self.durable = dict(self.live)
+        self.pending.clear()
+
+
+def all_below(directory: Directory) -> "Iterator[Inode | Directory]":
+    yield directory
+    for node in directory.live.values():
+        if isinstance(node, Directory):
+            yield from all_below(node)
+        else:
+            yield node
+
+
+def land(content: bytearray, offset: int, data: bytes | None) -> None:
+    if data is None:
+        del content[offset:]
+        content.extend(bytes(offset - len(content)))
+        return
+    if offset > len(content):
+        content.extend(bytes(offset - len(content)))
+    content[offset : offset + len(data)] = data
+
+
+def rename(
+    names: "dict[str, Inode | Directory]", change: "dict[str, Inode | Directory | None]"
+) -> None:
+    for name, node in change.items():
+        if node is None:
+            names.pop(name, None)
+        else:
+            names[name] = node
