@@ -51,8 +51,7 @@ class Posix:
 
     def extend(self, fd: int, size: int) -> None:
         """Grow a file by a hole: bytes that read as zeros and take no space."""
-        if size > os.fstat(fd).st_size:
-            os.ftruncate(fd, size)
+        os.ftruncate(fd, max(size, os.fstat(fd).st_size))
 
     def size(self, fd: int) -> int:
         return os.fstat(fd).st_size

@@ -5,6 +5,7 @@ what the names in it are: MarketStore wants it so.  A bucket's key is SYMBOL/TIM
 """
 
 import re
+from collections.abc import Collection
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -56,6 +57,7 @@ class Catalog:
         self._years: dict[str, frozenset[int]] = {}
         self._schemas: dict[str, fmt.Schema] = {}
         self._headers: dict[str, fmt.Header] = {}
+        self.expected: dict[str, fmt.Header] = {}  # of files that are being made, or made again
         self.checked: set[str] = set()  # buckets whose directories are known to be inside
 
     def forget(self) -> None:
@@ -87,30 +89,38 @@ class Catalog:
         self._years[key] = self.years(key) | {year}
         self._schemas[key] = schema
 
-    def schema(self, key: str) -> fmt.Schema | None:
-        """The columns of a bucket, which all its years share; None if there is no file."""
+    def schema(self, key: str, *, unless: Collection[str] = ()) -> fmt.Schema | None:
+        """The columns of a bucket, which all its years share; None if there is no file.
+
+        What is in the files `unless` does not count: perhaps they are only half made.
+        """
         schema = self._schemas.get(key)
-        if schema is None and (years := self.years(key)):
-            path = year_path(key, max(years))
-            file = self._disk.open(path)
-            try:
-                header = self.header(file, path)
-            finally:
-                file.close()
-            if isinstance(header, Flaw):
-                raise CorruptError(path, header.offset, header.why)
-            schema = self._schemas[key] = header.schema
+        if schema is None:
+            years = [year for year in self.years(key) if year_path(key, year) not in unless]
+            if years:  # the oldest: no other is less likely to be just being made
+                header = self._read(year_path(key, min(years)))
+                schema = self._schemas[key] = header.schema
         return schema
 
     def header(self, file: File, path: str) -> fmt.Header | Flaw:
-        """The header of a file; a sound one is read once."""
-        header = self._headers.get(path)
-        if header is None:
-            found = find_header(file, path)
-            if isinstance(found, Flaw):
-                return found
-            header = self._headers[path] = found
-        return header
+        header = self._headers.get(path) or find_header(file, path)
+        expected = self.expected.get(path)
+        if expected is None or (
+            isinstance(header, fmt.Header) and header.schema is expected.schema
+        ):
+            return header
+        return expected
+
+    def trust(self, path: str, header: fmt.Header) -> None:
+        """Remember the header of a file that is surely made."""
+        self._headers[path] = header
+
+    def _read(self, path: str) -> fmt.Header:
+        file = self._disk.open(path)
+        try:
+            return read_header(file, path)
+        finally:
+            file.close()
 
     def _directories(self, name: str) -> list[str]:
         try:

@@ -31,9 +31,8 @@ class Files:
         file = self._disk.make(path)
         self._open.pop(path, None)
         self._open[path] = file
-        head = file.read_at(0, fmt.HEADER_SIZE)
-        if head[: fmt.HEADER_SIZE - fmt.NEW_YEAR_ROOM] != _without_tail(header):
-            file.write_at(0, _without_tail(header))
+        # Also if it looks right: after a sync that failed the cache shows what the disk lacks.
+        file.write_at(0, fmt.encode_header(header)[: -fmt.NEW_YEAR_ROOM])  # behind, New Year's Day
         file.extend(header.stop)
 
     def close(self) -> None:
@@ -50,13 +49,7 @@ class Files:
             return
         file = self._disk.make(name)
         try:
-            if file.read_at(0, len(category) + 1) != category:
-                file.write_at(0, category)
+            file.write_at(0, category)
         finally:
             file.close()
         self._named.add(name)
-
-
-def _without_tail(header: fmt.Header) -> bytes:
-    """The end of a header may hold New Year's Day."""
-    return fmt.encode_header(header)[: fmt.HEADER_SIZE - fmt.NEW_YEAR_ROOM]

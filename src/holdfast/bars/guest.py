@@ -10,7 +10,8 @@ from contextlib import AbstractContextManager, contextmanager
 from holdfast.bars import replay
 from holdfast.bars.catalog import Catalog
 from holdfast.bars.pending import Change, Overlay, Reading
-from holdfast.bars.reader import Bars, MovedError
+from holdfast.bars.query import AgainError
+from holdfast.bars.reader import Bars
 from holdfast.bars.wal import Content, Damage, LogName, find_logs
 from holdfast.disk import Disk, File
 
@@ -22,25 +23,20 @@ class _Watched:
         self.log, self.file = log, file
         self.content: Content | None = None
         self.size = 0
-        self.damage: list[Damage] = []
 
-    def catch_up(self, disk: Disk, catalog: Catalog) -> None:
+    def catch_up(self, disk: Disk, catalog: Catalog) -> bool:
+        """Read what is new; is anything?"""
         size = self.file.size()
         if self.content is not None and size == self.size:
-            return
+            return False
         self.file.sync()
         data = self.file.read_at(0, size)
         self.size = len(data)
         if self.content is None or self.log.is_foreign:
-            one = replay.read_log(self.log, data, disk, catalog)
-            self.content, fresh = one.content, one.content.changes
+            self.content = replay.read_log(self.log, data, disk, catalog).content
         else:
-            known = len(self.content.changes)
             self.content.read(memoryview(data), self.content.stop)
-            fresh = self.content.changes[known:]
-        waiting = [change for change in fresh if not change.is_done]
-        self.damage = [*self.content.damage, *self.damage]
-        self.damage += replay.check(waiting, disk, catalog)
+        return True
 
 
 class BarReader(Bars):
@@ -57,11 +53,8 @@ class BarReader(Bars):
     def __init__(self, disk: Disk) -> None:
         super().__init__(disk, Catalog(disk))
         self._logs: dict[str, _Watched] = {}
+        self.damage: tuple[Damage, ...] = ()
         self._refresh()
-
-    @property
-    def damage(self) -> tuple[Damage, ...]:
-        return tuple(dict.fromkeys(one for log in self._logs.values() for one in log.damage))
 
     def close(self) -> None:
         for log in self._logs.values():
@@ -82,13 +75,20 @@ class BarReader(Bars):
         """The second look; a log that went meanwhile may have had a short-lived successor."""
         self._refresh()
         if not names <= self._logs.keys():
-            raise MovedError
+            raise AgainError
         changes = self._changes()
         return Overlay([one for one in changes if id(one) not in done and one.is_sound])
 
     def _changes(self) -> list[Change]:
         contents = [self._logs[name].content for name in self._order()]
         return [change for one in contents if one is not None for change in one.changes]
+
+    def _judge(self) -> None:
+        """All that is to come over the files, in order: later groups rely on earlier ones."""
+        waiting = [change for change in self._changes() if not change.is_done]
+        contents = [log.content for log in self._logs.values() if log.content is not None]
+        found = [damage for content in contents for damage in content.damage]
+        self.damage = (*found, *replay.check(waiting, self._disk, self._catalog))
 
     def _order(self) -> list[str]:
         return sorted(self._logs, key=lambda name: self._logs[name].log.created_ns)
@@ -103,10 +103,10 @@ class BarReader(Bars):
                     self._logs[name] = _Watched(found[name], self._disk.open(name))
             except FileNotFoundError:  # removed since it was listed
                 continue
-            for log in self._logs.values():
-                log.catch_up(self._disk, self._catalog)
+            if any([log.catch_up(self._disk, self._catalog) for log in self._logs.values()]):
+                self._judge()
             return
-        raise MovedError
+        raise AgainError
 
 
 class _GuestReading:

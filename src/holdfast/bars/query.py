@@ -53,18 +53,29 @@ class _YearRead:
     part: Part | None = None
     first: int = 0  # nothing is missing from this interval on
 
+    @property
+    def schema(self) -> Schema | None:
+        return self.header.schema if isinstance(self.header, Header) else None
+
 
 @dataclass(slots=True)
 class _BucketRead:
     key: str
     timeframe_ns: int
     years: dict[int, _YearRead] = field(default_factory=dict)
-    schema: Schema | None = None
+    schema: Schema | None = None  # if there are files, but none in the span
     from_ns: int = TIME_MIN_NS  # there may be more before this than was read
 
 
 class TooFewError(Exception):
     """Of the last rows so many are removed that more must be read: begin again, and read all."""
+
+
+class AgainError(Exception):
+    """Something has changed since the first look: begin again."""
+
+
+_NO_FILE = Flaw(0, "no such file")
 
 
 class Query:
@@ -107,9 +118,6 @@ class Query:
                 bucket.from_ns = max(bucket.from_ns, bar_time.year_start_ns(year + 1))
                 break
             read = bucket.years[year] = self._read_year(key, year, wanted)
-            if isinstance(read.header, Header):
-                bucket.schema = bucket.schema or read.header.schema
-                bucket.timeframe_ns = read.header.timeframe_ns
             if read.part is not None and wanted is not None:
                 wanted -= len(read.part.index)
                 bucket.from_ns = self._read_from(read)
@@ -135,7 +143,7 @@ class Query:
         try:
             file = self._disk.open(path)
         except FileNotFoundError:
-            return _YearRead(Flaw(0, "no such file"))
+            return _YearRead(_NO_FILE)
         try:
             header = self._catalog.header(file, path)
             if isinstance(header, Flaw):  # perhaps it is being made; the overlay will tell
@@ -161,20 +169,30 @@ class Query:
     # The second look: groups
 
     def _schema_of(self, bucket: _BucketRead, years: set[int], overlay: Overlay) -> Schema | None:
-        if bucket.schema is None:
-            for year in sorted(years, reverse=True):
-                new = overlay.new_file(year_path(bucket.key, year))
-                if new is not None:
-                    bucket.schema = new_schema(new)
-                    break
-        for year, read in bucket.years.items():
-            path = year_path(bucket.key, year)
-            if isinstance(read.header, Flaw):
-                if overlay.new_file(path) is None:
-                    raise CorruptError(path, read.header.offset, read.header.why)
-            elif read.header.schema is not bucket.schema:
-                raise UnsupportedError(f"{path} has other columns than a later year")
-        return bucket.schema
+        """The columns of a bucket, now that it is known which of its files are only being made."""
+        schema = None
+        for year in sorted(bucket.years.keys() | years):
+            path, read = year_path(bucket.key, year), bucket.years.get(year)
+            header = read.header if read is not None else None
+            new = overlay.new_file(path)
+            if new is not None:
+                own = new_schema(new)
+                if read is not None and read.schema is not own and header is not _NO_FILE:
+                    # Half made, or being made again, and then what else is in it counts.
+                    header = Header(year, bucket.timeframe_ns, own)
+                    self._catalog.expected[path] = header
+                    raise AgainError
+            elif isinstance(header, Flaw):
+                raise CorruptError(path, header.offset, header.why)
+            elif isinstance(header, Header):
+                own = header.schema
+                self._catalog.trust(path, header)
+            else:
+                continue
+            if schema is not None and own is not schema:
+                raise UnsupportedError(f"{path} has other columns than an earlier year")
+            schema = own
+        return schema or bucket.schema
 
     def _finish(
         self, bucket: _BucketRead, schema: Schema, years: set[int], overlay: Overlay

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal, Self
 from holdfast.bars.catalog import Catalog, split_path
 from holdfast.bars.intake import names_of
 from holdfast.bars.pending import Reading
-from holdfast.bars.query import Query, Rows, Span, TooFewError
+from holdfast.bars.query import AgainError, Query, Rows, Span, TooFewError
 from holdfast.bars.tables import Moment, Rules, resampled, span_of, table_of
 from holdfast.disk import Disk
 from holdfast.formats.bar_time import parse_timeframe
@@ -20,10 +20,6 @@ from holdfast.formats.year_file import Schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-
-class MovedError(Exception):
-    """The owner has begun a new log since the first look: begin again."""
 
 
 class Bars:
@@ -136,7 +132,7 @@ class Bars:
                     return query.rows(keys, reading)
             except TooFewError:
                 query.reads_all = True
-            except MovedError:
+            except AgainError:
                 continue
 
     def _overlaid(self) -> set[str]:
@@ -145,5 +141,5 @@ class Bars:
                 with self._reading() as reading:
                     paths = [split_path(path) for path in reading.overlay().paths]
                     return {path.key for path in paths if path}
-            except MovedError:
+            except AgainError:
                 continue

@@ -24,6 +24,7 @@ from holdfast.formats.year_file import HEADER_SIZE, SLOT, Schema
 _LOG = logging.getLogger("holdfast")
 WasRunning = Callable[[int, int], bool]
 _FILE_SIZE_MAX = 1 << 42
+_NEW = (fmt.NEW_FIXED_FILE, fmt.NEW_VARIABLE_FILE)
 
 
 @dataclass(slots=True)
@@ -78,7 +79,9 @@ def look(disk: Disk, catalog: Catalog) -> Found:
     for log in find_logs(disk):
         file = disk.open(log.name)
         try:
-            file.sync()  # what is shown from now on must stay
+            # What is shown from now on must stay; and what a failed sync has lost is not there,
+            # though the cache may go on showing it.
+            file.sync(forget_from=0)
             data = bytes(file.map())
         finally:
             file.close()
@@ -86,7 +89,7 @@ def look(disk: Disk, catalog: Catalog) -> Found:
     for one in found.logs:
         found.damage += one.content.damage
     undecided = [Change(group, "a prepared group") for group in found.undecided().values()]
-    found.damage += check([*found.changes(), *undecided], disk, catalog)
+    found.damage += check(found.changes(), disk, catalog, undecided)
     return found
 
 
@@ -199,14 +202,20 @@ def committed(tgid: int, sets: bytes, count: int) -> list[bytes]:
 # Is a group what it should be?
 
 
-def check(changes: Sequence[Change], disk: Disk, catalog: Catalog) -> list[Damage]:
+def check(
+    changes: Sequence[Change], disk: Disk, catalog: Catalog, prepared: Sequence[Change] = ()
+) -> list[Damage]:
     """What must not be written, and why.  It is marked, and is not shown either."""
-    schemas: dict[str, Schema] = {}
+    schemas = _Schemas(catalog)
+    for change in (*changes, *prepared):
+        with suppress(CorruptError, ValueError):  # it is told below
+            for one in change.sets:
+                schemas.bring(one, is_made=change not in prepared)
     found = []
-    for change in changes:
+    for change in (*changes, *prepared):
         try:
             for number, one in enumerate(change.sets):
-                if number or one.path or one.kind != fmt.PLACED:
+                if number or one.path or one.kind not in (fmt.PLACED, fmt.DECISION):
                     _check_set(one, disk, catalog, schemas)
         except CorruptError as error:
             found.append(Damage(change.log, error.offset, error.why))
@@ -218,11 +227,38 @@ def check(changes: Sequence[Change], disk: Disk, catalog: Catalog) -> list[Damag
     return found
 
 
-def _check_set(one: fmt.WriteSet, disk: Disk, catalog: Catalog, schemas: dict[str, Schema]) -> None:
+class _Schemas:
+    """The columns of buckets as far as logs and files tell.
+
+    A file that a group brings is perhaps only half made, and not asked.
+    """
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog, self._brought = catalog, dict[str, Schema]()
+        self._new: set[str] = set()
+
+    def bring(self, one: fmt.WriteSet, *, is_made: bool) -> None:
+        named = split_path(one.path)
+        if one.kind in _NEW and named is not None:
+            if is_made:
+                self._new.add(one.path)
+            self._brought.setdefault(named.key, new_schema(one))
+
+    def get(self, key: str) -> Schema | None:
+        return self._brought.get(key) or self._catalog.schema(key, unless=self._new)
+
+    def refuse_other(self, key: str, schema: Schema) -> None:
+        in_files = self._catalog.schema(key, unless=self._new)
+        for known in (in_files, self._brought.get(key)):
+            if known is not None and known is not schema:
+                raise ValueError(f"{key}: other columns than the bucket has")
+
+
+def _check_set(one: fmt.WriteSet, disk: Disk, catalog: Catalog, schemas: _Schemas) -> None:
     named = split_path(one.path)
     if named is None:
         raise ValueError(f"{one.path!r} is no year file of this store")
-    if named.key not in schemas and named.key not in catalog.checked:
+    if named.key not in catalog.checked:
         _refuse_links(disk, named.key)
         catalog.checked.add(named.key)
     if one.kind == fmt.PLACED:
@@ -231,14 +267,10 @@ def _check_set(one: fmt.WriteSet, disk: Disk, catalog: Catalog, schemas: dict[st
     timeframe_ns = parse_timeframe(named.key.split("/")[1])
     if one.year != named.year or one.intervals * timeframe_ns != DAY_NS:
         raise ValueError(f"{one.path}: year {one.year}, {one.intervals} intervals a day")
-    if one.kind in (fmt.NEW_FIXED_FILE, fmt.NEW_VARIABLE_FILE):
-        schema = new_schema(one)
-        known = schemas.get(named.key) or _known(catalog, named.key)
-        if known is not None and known is not schema:
-            raise ValueError(f"{one.path}: other columns than the bucket has")
-        schemas[named.key] = schema
-        return
-    _check_rows(one, schemas.get(named.key) or _known(catalog, named.key), timeframe_ns)
+    if one.kind in _NEW:
+        schemas.refuse_other(named.key, new_schema(one))
+    else:
+        _check_rows(one, schemas.get(named.key), timeframe_ns)
 
 
 def _check_rows(one: fmt.WriteSet, schema: Schema | None, timeframe_ns: int) -> None:
@@ -262,14 +294,6 @@ def _check_placed(one: fmt.WriteSet, year: int) -> None:
         raise ValueError(f"{one.path}: placed for year {one.year}, {one.width} bytes")
     if one.count and not low <= int(one.index.min()) <= int(one.index.max()) < _FILE_SIZE_MAX:
         raise ValueError(f"{one.path}: placed at byte {int(one.index.min())}")
-
-
-def _known(catalog: Catalog, key: str) -> Schema | None:
-    """The columns as the files have them; a file that is being made tells nothing yet."""
-    try:
-        return catalog.schema(key)
-    except CorruptError:
-        return None
 
 
 def _refuse_links(disk: Disk, key: str) -> None:

@@ -179,7 +179,8 @@ class BarStore(Bars):
         if not self._fits(item):
             return
         tgid = item.tgid = self._next_ns()
-        body = fmt.encode_group(tgid, b"".join(item.parts), item.count)[9:-16]
+        sets = b"".join([fmt.encode_decision(), *item.parts])
+        body = fmt.encode_group(tgid, sets, item.count + 1)[9:-16]
         group = fmt.Group(0, tgid, body)
         self._wal().append(replay.intended(tgid, group))
         self._undecided[tgid] = group
@@ -188,9 +189,9 @@ class BarStore(Bars):
         group = self._undecided.get(tgid)
         if group is None:
             raise HoldfastError(f"no undecided group {tgid}")
-        wal = self._wal()
-        status = fmt.COMPLETE if commit else fmt.ABORTED
-        wal.append(fmt.encode_info(tgid, fmt.WAL, status))
+        wal, status = self._wal(), fmt.COMPLETE if commit else fmt.ABORTED
+        messages = replay.committed(self._next_ns(), fmt.encode_decision(tgid, status), 1)
+        wal.append(b"".join([*messages, fmt.encode_info(tgid, fmt.WAL, status)]))
         del self._undecided[tgid]
         if commit:
             self._show(group, wal)

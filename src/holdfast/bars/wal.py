@@ -107,33 +107,41 @@ class Content:
         return self._by_tgid.keys() | self.undecided.keys()
 
     def _take_info(self, info: fmt.Info) -> None:
-        self.tgid_max = max(self.tgid_max, info.tgid)
-        if info.destination == fmt.WAL and info.status == fmt.PREPARING:
+        is_decision = info.destination == fmt.WAL and fmt.PREPARING < info.status <= fmt.ABORTED
+        if self._open is not None and not (is_decision and info.tgid == self._open.tgid):
             self._doubt_open()
-            self._settle_doubt()
-            return
         if self._doubt is not None:
             return  # perhaps the end of the very write that is in doubt
+        if info.destination == fmt.WAL and info.status == fmt.PREPARING:
+            return  # a write begins; it counts when it is whole
+        self.tgid_max = max(self.tgid_max, info.tgid)
         if info.destination == fmt.PRIMARY and info.status == fmt.COMPLETE:
             self._complete(info.tgid)
-        elif info.destination == fmt.WAL:
+        elif is_decision:
             self._decide(info)
         self.stop = info.offset + fmt.INFO_SIZE
 
     def _decide(self, info: fmt.Info) -> None:
-        group = self.undecided.get(info.tgid)
-        if not fmt.INTENDED <= info.status <= fmt.ABORTED:
+        """An info has no checksum.  So a group of ours that waits for a decision says so itself,
+        and is decided by another group; the infos are for those who know the design only."""
+        group, self._open = self._open or self.undecided.get(info.tgid), None
+        if group is None or (info.tgid in self.undecided and group.first_kind == fmt.DECISION):
             return
-        if self._open is not None and self._open.tgid == info.tgid:
-            group, self._open = self._open, None
+        sets = fmt.decode_sets(group) if group.first_kind == fmt.DECISION else []
+        if isinstance(sets, list) and sets and sets[0].count:
+            self._settle(int(sets[0].index[0]), int(sets[0].rows[0, 0]))
+        elif sets or info.status == fmt.INTENDED:
+            self.undecided[info.tgid] = group
+        else:
+            self.undecided[info.tgid] = group
+            self._settle(info.tgid, info.status)
+
+    def _settle(self, tgid: int, status: int) -> None:
+        group = self.undecided.pop(tgid, None)
         if group is None:
             return
-        if info.status == fmt.INTENDED:
-            self.undecided[info.tgid] = group
-            return
-        self.undecided.pop(info.tgid, None)
-        twins = self._by_tgid.setdefault(info.tgid, [])
-        if info.status == fmt.COMPLETE and group.body not in [one.group.body for one in twins]:
+        twins = self._by_tgid.setdefault(tgid, [])
+        if status == fmt.COMPLETE and group.body not in [one.group.body for one in twins]:
             change = Change(group, self.name)
             self.changes.append(change)
             twins.append(change)

@@ -53,7 +53,7 @@ class Batch:
                     self.bars.setdefault(one.path, []).append(one)
                 elif one.kind in (wal.NEW_FIXED_FILE, wal.NEW_VARIABLE_FILE):
                     self.new[one.path] = one
-                elif change.tgid not in planned:
+                elif change.tgid not in planned and one.kind != wal.DECISION:
                     self.ticks.setdefault(one.path, []).append(one)
 
     @property

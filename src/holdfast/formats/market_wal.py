@@ -39,6 +39,7 @@ FIXED, VARIABLE = 0, 1
 NEW_FIXED_FILE, NEW_VARIABLE_FILE = 2, 3  # rows: the columns, as encode_columns has them
 REMOVED = 4  # width 0: these intervals are emptied; 8: ticks from..to of them, inclusive
 PLACED = 5  # what a write-back puts where: index is an offset in the file; see the page
+DECISION = 6  # first in a group: it waits for one; with a tgid: this one's is the row, a status
 
 INFO_SIZE = STATUS_SIZE = 11
 GROUP_SIZE_MIN = 1 + 8 + 16 + 16
@@ -74,6 +75,11 @@ class Group(NamedTuple):
     @property
     def stop(self) -> int:
         return self.offset + 9 + len(self.body) + 16
+
+    @property
+    def first_kind(self) -> int | None:
+        """The kind of its first set; None if it has none."""
+        return self.body[16] if len(self.body) > 16 else None
 
     @property
     def digest(self) -> bytes:
@@ -160,6 +166,14 @@ def encode_place(kind: int, path: str, year: int, intervals: int) -> bytes:
 def encode_set(place: bytes, index: Sequence[int] | Ints, rows: Bytes, width: int) -> bytes:
     indexes = np.asarray(index, "<i8").tobytes()
     return b"".join((place, _COUNT.pack(len(index), width), indexes, rows))
+
+
+def encode_decision(tgid: int | None = None, status: int = 0) -> bytes:
+    """The set that makes a group wait; or the one that decides on that group."""
+    place = encode_place(DECISION, "", 0, 0)
+    if tgid is None:
+        return encode_set(place, [], b"", 0)
+    return encode_set(place, [tgid], bytes([status]), 1)
 
 
 def encode_sets(

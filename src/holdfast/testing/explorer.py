@@ -176,7 +176,7 @@ STEPS: dict[str, Step] = {
 
 
 @contextmanager
-def _garbage_can_wait() -> Iterator[None]:
+def garbage_can_wait() -> Iterator[None]:
     """Every life leaves a log behind.  To look for such garbage less often saves a fifth."""
     thresholds = gc.get_threshold()
     gc.set_threshold(50_000, *thresholds[1:])
@@ -209,7 +209,7 @@ class Explorer:
     def every_crash_point(self, sequence: Sequence[str], seed: int = 0) -> None:
         """Cut the power, and kill, at each change that this sequence makes to the disk."""
         at = 0
-        with _garbage_can_wait():
+        with garbage_can_wait():
             while (life := self._live(sequence, at, seed)) is not None:
                 random = Random(f"{self.seed}/{sequence}/{at}/{seed}")
                 for _ in range(self.images_per_point):

@@ -96,8 +96,7 @@ class SimPosix(Posix):
         self._operate()
 
     def extend(self, fd: int, size: int) -> None:
-        if size > len(self._fds[fd].live):
-            self.resize(fd, size)
+        self.resize(fd, max(size, len(self._fds[fd].live)))
 
     def fdatasync(self, fd: int) -> None:
         self._sync(self._fds[fd])
@@ -166,7 +165,8 @@ class SimPosix(Posix):
 
     def open_directory(self, path: str) -> int:
         self._directory(path)
-        return -2  # there is one volume, and it is always open
+        self._next_fd += 1
+        return self._next_fd  # there is one volume, and whoever asks gets it
 
     def size(self, fd: int) -> int:
         return len(self._fds[fd].live)

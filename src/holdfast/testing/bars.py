@@ -1,0 +1,422 @@
+"""Crashes a bar store in every way the simulated disk knows, and holds it to what it promised.
+
+The oracle: what was acknowledged, or shown by an earlier recovery or to a guest, is there; of the
+group in flight all or nothing; prepared groups are undecided until they are decided; nothing is
+invented, no row is there twice, and the store goes on.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import product
+from random import Random
+
+import numpy as np
+
+from holdfast.bars.guest import BarReader
+from holdfast.bars.query import Span
+from holdfast.bars.reader import Bars
+from holdfast.bars.store import BarStore
+from holdfast.errors import HoldfastError
+from holdfast.formats.bar_time import DAY_NS, year_start_ns
+from holdfast.testing.explorer import BrokenPromiseError, garbage_can_wait
+from holdfast.testing.sim_disk import Fault, PowerLost, SimDisk
+from holdfast.testing.sim_nodes import Directory
+
+TICKS = "A/1D/TICK"
+KEYS = ("A/1D/BAR", "B/1D/BAR", TICKS)
+YEARS = (2020, 2021)
+_BAR = [("Epoch", "<i8"), ("Price", "<i8")]
+_TICK = [("Epoch", "<i8"), ("Nanoseconds", "<i4"), ("Price", "<i4")]
+State = frozenset[tuple[str, int, int, int]]  # bucket, time, price, and how many of the same
+
+
+def state_of(store: Bars) -> State:
+    """Everything that can be read."""
+    _, bars = store._rows(KEYS[:2], Span(), None)
+    _, ticks = store._rows(KEYS[2:], Span(), None)
+    found: Counter[tuple[str, int, int]] = Counter()
+    for key, rows in (*bars.items(), *ticks.items()):
+        prices = rows.columns[0].tolist()
+        found.update((key, *row) for row in zip(rows.times_ns.tolist(), prices, strict=True))
+    return frozenset((*row, count) for row, count in found.items())
+
+
+@dataclass(slots=True)
+class BarLedger:
+    """What a store has promised so far."""
+
+    rows: dict[tuple[str, int], list[int]] = field(default_factory=dict)  # prices, as they came
+    prepared: dict[int, "Edit"] = field(default_factory=dict)
+    in_flight: "Edit | None" = None  # may have happened
+    deciding: int | None = None  # a tgid that may be undecided or not
+    preparing: "Edit | None" = None  # may be undecided
+
+    def copy(self) -> "BarLedger":
+        rows = {place: list(prices) for place, prices in self.rows.items()}
+        flight = self.in_flight, self.deciding, self.preparing
+        return BarLedger(rows, dict(self.prepared), *flight)
+
+    def state(self) -> State:
+        found: Counter[tuple[str, int, int]] = Counter()
+        for (key, time_ns), prices in self.rows.items():
+            found.update((key, time_ns, price) for price in prices)
+        return frozenset((*row, count) for row, count in found.items())
+
+    def land(self) -> None:
+        if self.in_flight is not None:
+            self.in_flight.apply(self.rows)
+        self.in_flight = None
+
+    def hold(self, store: Bars) -> None:
+        """Compare; what is shown now is promised from now on."""
+        try:
+            shown = state_of(store)
+        except HoldfastError as error:
+            raise BrokenPromiseError("hidden", str(error)) from error
+        if shown == self.state():
+            return
+        with_it = self.copy()
+        with_it.land()
+        if shown != with_it.state():
+            missing, extra = self.state() - shown, shown - with_it.state()
+            kind = "lost" if missing and not extra else "invented"
+            raise BrokenPromiseError(kind, f"missing {sorted(missing)}, too much {sorted(extra)}")
+        self.land()
+
+    def hold_undecided(self, store: BarStore) -> None:
+        """Only an owner knows these."""
+        undecided = set(store.undecided)
+        wanted = set(self.prepared)
+        extra = undecided - wanted
+        if self.preparing is not None and len(extra) == 1:
+            self.prepared[extra.pop()] = self.preparing
+        if self.deciding is not None and self.deciding not in undecided:
+            wanted.discard(self.deciding)
+            self.prepared.pop(self.deciding, None)
+        self.preparing = self.deciding = None
+        if extra or wanted - undecided:
+            raise BrokenPromiseError("lost", f"undecided {undecided}, not {wanted}")
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """What one group does."""
+
+    written: tuple[tuple[str, int, int], ...] = ()  # bucket, time, price
+    removed: tuple[tuple[str, int, int], ...] = ()  # bucket, from, to
+
+    def apply(self, rows: dict[tuple[str, int], list[int]]) -> None:
+        for key, start, end in self.removed:
+            for place in [p for p in rows if p[0] == key and start <= p[1] <= end]:
+                del rows[place]
+        for key, time_ns, price in self.written:
+            if key == TICKS:
+                rows.setdefault((key, time_ns), []).append(price)
+            else:
+                rows[key, time_ns] = [price]
+
+
+class BarLife:
+    """One process's use of a store, from opening it to its death."""
+
+    def __init__(self, disk: SimDisk, ledger: BarLedger, random: Random) -> None:
+        self.disk, self.ledger, self.random = disk, ledger, random
+        self.store: BarStore
+
+    def begin(self) -> None:
+        try:
+            self.store = open_store(self.disk)
+        except HoldfastError as error:
+            if self.disk.posix.fault is not None:
+                raise  # it may refuse while the disk fails
+            raise BrokenPromiseError("hidden", f"cannot be opened: {error}") from error
+        if self.store.damage:
+            raise BrokenPromiseError("hidden", f"damage: {self.store.damage[0]}")
+        self.ledger.hold(self.store)
+        self.ledger.in_flight = None  # recovery has cut off what it did not show
+        self.ledger.hold_undecided(self.store)
+
+    def edit(self, written: Sequence[tuple[str, int, int]], *, prepare: bool = False) -> None:
+        edit, group = Edit(tuple(written)), self.store.group()
+        for key in dict.fromkeys(key for key, _, _ in written):
+            own = [(time_ns, price) for name, time_ns, price in written if name == key]
+            symbol, timeframe, attributes = key.split("/")
+            if key == TICKS:
+                rows = [(time // 10**9, time % 10**9, price) for time, price in own]
+                table = np.array(rows, _TICK)
+            else:
+                table = np.array([(time // 10**9, price) for time, price in own], _BAR)
+            is_variable = key == TICKS
+            group.write(table, timeframe, attributes, symbol=symbol, is_variable=is_variable)
+        if prepare:
+            self.ledger.preparing = edit
+            tgid = group.prepare()
+            self.ledger.preparing = None
+            self.ledger.prepared[tgid] = edit
+        else:
+            self.ledger.in_flight = edit
+            group.commit()
+            self.ledger.land()
+
+    def price(self) -> int:
+        return int(self.random.random() * 2**31)
+
+    def day(self) -> int:
+        year = YEARS[self.random.random() < 0.2]
+        return year_start_ns(year) + int(self.random.random() * 3) * DAY_NS
+
+
+def open_store(disk: SimDisk) -> BarStore:
+    return BarStore(
+        disk,
+        wal_size_max=700,
+        open_files_max=2,
+        now_ns=lambda: 1_600_000_000_000_000_000,
+        pid=7,
+        was_running=lambda pid, at_ns: False,
+    )
+
+
+def one_bar(life: BarLife) -> None:
+    life.edit([(KEYS[0], life.day(), life.price())])
+
+
+def many(life: BarLife) -> None:
+    """Bars of two symbols, in a row too, and ticks: all of it or nothing."""
+    day = life.day()
+    bars = [(key, day + n * DAY_NS, life.price()) for key in KEYS[:2] for n in (0, 1)]
+    life.edit([*bars, *_ticks(life)])
+
+
+def some_ticks(life: BarLife) -> None:
+    life.edit(_ticks(life))
+
+
+def _ticks(life: BarLife) -> list[tuple[str, int, int]]:
+    """At times that ticks can tell exactly."""
+    day = life.day()
+    return [(TICKS, day + n * DAY_NS // 4, life.price()) for n in (1, 0, 1)]
+
+
+def write_back(life: BarLife) -> None:
+    life.store.write_back()
+
+
+def delete(life: BarLife) -> None:
+    key = KEYS[int(life.random.random() * 3)]
+    start = life.day()
+    end = start + DAY_NS // 8
+    life.ledger.in_flight = Edit(removed=((key, start, end),))
+    life.store.delete(*key.split("/"), start=start, end=end)
+    life.ledger.land()
+
+
+def prepare(life: BarLife) -> None:
+    life.edit([(KEYS[1], life.day(), life.price()), *_ticks(life)], prepare=True)
+
+
+def decide(life: BarLife) -> None:
+    for tgid, edit in list(life.ledger.prepared.items())[:1]:
+        commit = life.random.random() < 0.7
+        life.ledger.deciding = tgid
+        life.ledger.in_flight = edit if commit else None
+        life.store.resolve(tgid, commit=commit)
+        life.ledger.land()
+        life.ledger.deciding = None
+        del life.ledger.prepared[tgid]
+
+
+def reopen(life: BarLife) -> None:
+    life.store.close()
+    life.begin()
+
+
+def look_as_guest(life: BarLife) -> None:
+    with BarReader(life.disk) as guest:
+        life.ledger.hold(guest)
+
+
+Step = Callable[[BarLife], None]
+STEPS: dict[str, Step] = {
+    "bar": one_bar,
+    "many": many,
+    "ticks": some_ticks,
+    "write back": write_back,
+    "delete": delete,
+    "prepare": prepare,
+    "decide": decide,
+    "reopen": reopen,
+    "guest": look_as_guest,
+}
+
+
+class BarExplorer:
+    """Runs lives of bar stores, and counts what it has seen."""
+
+    def __init__(self, *, seed: int = 0, images_per_point: int = 6) -> None:
+        self.seed, self.images_per_point = seed, images_per_point
+        self.fired: Counter[str] = Counter()
+        self.acknowledged = 0
+        self._seen: set[int] = set()
+
+    @property
+    def images(self) -> int:
+        """Distinct states of the disk from which a store was recovered and judged."""
+        return len(self._seen)
+
+    def sequences(self, length_max: int) -> Iterator[tuple[str, ...]]:
+        for length in range(length_max + 1):
+            yield from product(STEPS, repeat=length)
+
+    def every_crash_point(self, sequence: Sequence[str], seed: int = 0) -> None:
+        """Cut the power, and kill, at each change that this sequence makes to the disk."""
+        at = 0
+        with garbage_can_wait():
+            while (life := self._live(sequence, at, seed)) is not None:
+                random = Random(f"{self.seed}/{sequence}/{at}/{seed}")
+                for _ in range(self.images_per_point):
+                    self._outlive(life, life.disk.after_power_cut(random), random)
+                self._outlive(life, life.disk.after_kill(), random)
+                at += 1
+
+    def lives(self, seed: int, count: int = 5) -> None:
+        """Several lives on one disk, each cut short somewhere, often in recovery."""
+        random, disk, ledger = Random(f"{self.seed}/{seed}"), SimDisk(), BarLedger()
+        disk.posix.fired = self.fired
+        steps = list(STEPS.values())
+        for number in range(count):
+            disk.posix.operations = 0
+            disk.posix.dies_at = int(random.random() * random.choice((8, 20, 60, 150)))
+            life = BarLife(disk, ledger, random)
+            try:
+                life.begin()
+                if random.random() < 0.3:
+                    _let_a_guest_watch(life)
+                while True:
+                    random.choice(steps)(life)
+            except PowerLost:
+                disk = disk.after_kill() if random.random() < 0.3 else disk.after_power_cut(random)
+                self._is_new(disk, ledger)
+            except BrokenPromiseError as error:
+                error.add_note(f"in life {number} of seed {self.seed}/{seed}")
+                raise
+        self._judge(disk, ledger, random)
+        self.acknowledged += len(ledger.rows)
+
+    def every_fault(self, sequence: Sequence[str], kind: str, *, for_ever: bool) -> None:
+        """Let each system call that this sequence makes fail in turn; then lose power too."""
+        at = 0
+        while True:
+            random = Random(f"{self.seed}/{sequence}/{kind}/{at}")
+            disk, ledger = SimDisk(), BarLedger()
+            disk.posix.fired = self.fired
+            disk.posix.fault = Fault(kind, at, for_ever)
+            life = BarLife(disk, ledger, random)
+            try:
+                life.begin()
+                for name in sequence:
+                    STEPS[name](life)
+            except (OSError, HoldfastError):
+                pass  # it said so: that is all that is asked of it
+            if disk.posix.calls <= at:
+                return
+            # No guests: they cannot know that the cache shows what a failed sync has lost.
+            self._judge(disk.after_power_cut(random), ledger.copy(), random, guests=0)
+            disk = disk.after_kill()
+            self._judge(disk, ledger, random, guests=0)
+            # What it showed was durable.
+            self._judge(disk.after_power_cut(random), ledger, random, guests=0)
+            at += 1
+
+    def _live(self, sequence: Sequence[str], dies_at: int, seed: int) -> BarLife | None:
+        disk = SimDisk()
+        disk.posix.fired = self.fired
+        disk.posix.dies_at = dies_at
+        life = BarLife(disk, BarLedger(), Random(f"{sequence}/{seed}"))
+        try:
+            life.begin()
+            for name in sequence:
+                STEPS[name](life)
+        except PowerLost:
+            return life
+        except BrokenPromiseError as error:
+            error.add_note(f"without a crash, in {sequence}")
+            raise
+        self.acknowledged += len(life.ledger.rows)
+        return None
+
+    def _outlive(self, life: BarLife, disk: SimDisk, random: Random) -> None:
+        ledger = life.ledger.copy()
+        if not self._is_new(disk, ledger):
+            return
+        if random.random() < 0.3:
+            disk.posix.operations, disk.posix.dies_at = 0, int(random.random() * 30)
+            second = BarLife(disk, ledger, random)
+            try:
+                second.begin()
+                many(second)
+                write_back(second)
+            except PowerLost:
+                pass
+            disk = disk.after_power_cut(random) if random.random() < 0.7 else disk.after_kill()
+            self._is_new(disk, ledger)
+        self._judge(disk, ledger, random)
+
+    def _judge(
+        self, disk: SimDisk, ledger: BarLedger, random: Random, guests: float = 0.1
+    ) -> None:
+        if random.random() < guests:
+            with BarReader(disk) as guest:  # it sees the same before anything is mended
+                ledger.hold(guest)
+        life = BarLife(disk, ledger, random)
+        life.begin()
+        if random.random() < 0.2:  # it must not only be readable but go on
+            many(life)
+            write_back(life)
+            life.ledger.hold(life.store)
+
+    def _is_new(self, disk: SimDisk, ledger: BarLedger) -> bool:
+        promises = ledger.state(), ledger.in_flight, ledger.deciding, ledger.preparing
+        image = hash((promises, tuple(_tree(disk.posix._root, ""))))
+        if image in self._seen:
+            return False
+        self._seen.add(image)
+        return True
+
+
+def _tree(directory: Directory, path: str) -> Iterator[tuple[str, bytes]]:
+    for name, node in directory.live.items():
+        if isinstance(node, Directory):
+            yield from _tree(node, f"{path}/{name}")
+        else:
+            yield f"{path}/{name}", node.durable if not node.pending else bytes(node.live)
+
+
+def _let_a_guest_watch(life: BarLife) -> None:
+    """From now on a guest looks in now and then, also between a write and its sync."""
+    posix = life.disk.posix
+
+    def look() -> None:
+        if life.random.random() < 0.1:
+            posix.bystander, dies_at, posix.dies_at = None, posix.dies_at, None
+            with BarReader(life.disk) as guest:
+                life.ledger.hold(guest)
+            posix.bystander, posix.dies_at = look, dies_at
+
+    posix.bystander = look
+
+
+@contextmanager
+def quietly() -> Iterator[None]:
+    """Recoveries are told in the log; a hundred thousand of them are not."""
+    import logging
+
+    logger = logging.getLogger("holdfast")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
