@@ -321,7 +321,8 @@ class OsDisk:
         if not name or name[0] == "/" or "\0" in name or ".." in name.split("/"):
             raise ValueError(f"{name!r} is not a name inside {self._path}")
         path = f"{self._path}/{name}"
-        self._refuse_links(path[: path.rindex("/")])
+        if "/" in name:
+            self._refuse_links(path[: path.rindex("/")])
         return path
 
     def _directory(self, name: str) -> str:

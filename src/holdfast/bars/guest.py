@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, contextmanager
 
 from holdfast.bars import replay
 from holdfast.bars.catalog import Catalog
-from holdfast.bars.pending import Change, Overlay, Reading
+from holdfast.bars.pending import Change, Overlay, Reading, complete
 from holdfast.bars.query import AgainError
 from holdfast.bars.reader import Bars
 from holdfast.bars.wal import Content, Damage, LogName, find_logs
@@ -85,6 +85,7 @@ class BarReader(Bars):
 
     def _judge(self) -> None:
         """All that is to come over the files, in order: later groups rely on earlier ones."""
+        complete(self._changes())
         waiting = [change for change in self._changes() if not change.is_done]
         contents = [log.content for log in self._logs.values() if log.content is not None]
         found = [damage for content in contents for damage in content.damage]

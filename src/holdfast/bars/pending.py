@@ -68,6 +68,29 @@ class Change:
         return found
 
 
+def complete(changes: Sequence[Change]) -> None:
+    """Mark what must be done, because something is of which the log says so.
+
+    Groups go to the files in order, together with the plan that covers them; and of them all the
+    log is told when all are durable.  It may be that only a part of what it was told is left.
+    """
+    groups = [change for change in changes if change.group.first_kind != fmt.PLACED]
+    plans = [change for change in changes if change.group.first_kind == fmt.PLACED]
+    done = {change.tgid for change in changes if change.is_done}
+    if not done:
+        return
+    for plan in plans:
+        if plan.tgid in done or plan.covers & done:
+            plan.is_done = True
+            done |= plan.covers
+    last = max((at for at, one in enumerate(groups) if one.tgid in done), default=-1)
+    for group in groups[: last + 1]:
+        group.is_done = True
+    done = {group.tgid for group in groups[: last + 1]}
+    for plan in plans:
+        plan.is_done = plan.is_done or bool(plan.covers & done)
+
+
 class Overlay:
     """What lies over the files that a reader has read."""
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from holdfast.bars import foreign
 from holdfast.bars.catalog import Catalog, split_path
-from holdfast.bars.pending import Change
+from holdfast.bars.pending import Change, complete
 from holdfast.bars.query import new_schema
 from holdfast.bars.wal import Content, Damage, LogName, Wal, find_logs, keep_aside, log_name
 from holdfast.disk import Disk
@@ -88,6 +88,7 @@ def look(disk: Disk, catalog: Catalog) -> Found:
         found.logs.append(read_log(log, data, disk, catalog))
     for one in found.logs:
         found.damage += one.content.damage
+    complete([change for log in found.logs for change in log.content.changes])
     undecided = [Change(group, "a prepared group") for group in found.undecided().values()]
     found.damage += check(found.changes(), disk, catalog, undecided)
     return found

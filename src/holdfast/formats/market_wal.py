@@ -307,5 +307,7 @@ def _announced(data: memoryview, at: int) -> Iterator[int]:
         length = _LENGTH.unpack_from(data, found + INFO_SIZE)[1]
         if 16 <= length <= len(data) - found - INFO_SIZE - 25:
             budget -= length
-            if budget < 0 or isinstance(_message_at(data, found + INFO_SIZE), Group):
+            if budget < 0:
+                return
+            if isinstance(_message_at(data, found + INFO_SIZE), Group):
                 yield found

@@ -364,9 +364,7 @@ class BarExplorer:
             self._is_new(disk, ledger)
         self._judge(disk, ledger, random)
 
-    def _judge(
-        self, disk: SimDisk, ledger: BarLedger, random: Random, guests: float = 0.1
-    ) -> None:
+    def _judge(self, disk: SimDisk, ledger: BarLedger, random: Random, guests: float = 0.1) -> None:
         if random.random() < guests:
             with BarReader(disk) as guest:  # it sees the same before anything is mended
                 ledger.hold(guest)
