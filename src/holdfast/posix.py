@@ -89,6 +89,7 @@ class Posix:
                 high = middle
             else:
                 low = found
+        low = max(start, low // _BLOCK * _BLOCK)  # it may be anywhere in its block
         return low, min(stop, max(high, low + _BLOCK))
 
     def fdatasync(self, fd: int) -> None:

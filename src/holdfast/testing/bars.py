@@ -270,9 +270,9 @@ class BarExplorer:
         for length in range(length_max + 1):
             yield from product(STEPS, repeat=length)
 
-    def every_crash_point(self, sequence: Sequence[str], seed: int = 0) -> None:
-        """Cut the power, and kill, at each change that this sequence makes to the disk."""
-        at = 0
+    def every_crash_point(self, sequence: Sequence[str], seed: int = 0, first: int = 0) -> None:
+        """Cut the power, and kill, at each change that this sequence makes from `first` on."""
+        at = first
         with garbage_can_wait():
             while (life := self._live(sequence, at, seed)) is not None:
                 random = Random(f"{self.seed}/{sequence}/{at}/{seed}")
