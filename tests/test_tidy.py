@@ -24,6 +24,7 @@ TRIED_BY = {
     "bars/reader.py": "tests/bars/test_query.py",
     "bars/wal.py": "tests/bars/test_replay.py",
     "testing/bars.py": "tests/bars/test_mutants.py",
+    "testing/bar_ledger.py": "tests/bars/test_mutants.py",
     "testing/bar_logs.py": "tests/bars/test_mutants.py",
     "testing/sim_nodes.py": "tests/testing/test_sim_disk.py",
     "logs/raft_wal/columns.py": "tests/cli/test_log_raft.py",

@@ -95,7 +95,7 @@ def test_a_prepared_group_waits_for_its_decision(disk: SimDisk, store: BarStore)
     store.write_back()
     group.commit()
     other.abort()
-    assert store.undecided == ()
+    assert not store.undecided
     assert (store.symbols(), closes(store)) == (["A"], [1.0])
     with pytest.raises(HoldfastError, match="committed"):
         group.abort()
