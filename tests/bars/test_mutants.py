@@ -97,10 +97,10 @@ def the_volume_is_never_synced(patch: pytest.MonkeyPatch) -> None:
 
 @mutant
 def the_log_is_told_before_the_sync(patch: pytest.MonkeyPatch) -> None:
-    original = write_back.write
+    original = write_back.Writes.carry_out
 
-    def write(writes: Any, files: Files) -> None:
-        original(writes, files)
+    def carry_out(self: write_back.Writes, files: Files) -> None:
+        original(self, files)
         told[0]._commits.exclusively(lambda: told[0]._tell(told[0]._pending.waiting()))
 
     told: list[BarStore] = []
@@ -111,7 +111,7 @@ def the_log_is_told_before_the_sync(patch: pytest.MonkeyPatch) -> None:
         return step(self)
 
     patch.setattr(BarStore, "_write_back", remember)
-    patch.setattr(write_back, "write", write)
+    patch.setattr(write_back.Writes, "carry_out", carry_out)
 
 
 @mutant
@@ -120,7 +120,9 @@ def the_index_goes_with_the_data(patch: pytest.MonkeyPatch) -> None:
 
     def collect(batch: write_back.Batch, *others: Any) -> None:
         original(batch, *others)
-        batch.data, batch.index = batch.index + batch.data, []
+        for name in ("paths", "offsets", "data"):
+            setattr(batch.data, name, getattr(batch.index, name) + getattr(batch.data, name))
+        batch.index = write_back.Writes()
 
     patch.setattr(write_back, "collect", collect)
 
