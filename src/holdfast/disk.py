@@ -158,12 +158,11 @@ class OsFile:
 
     def write_at(self, offset: int, data: Buffer, *, sync: bool = False) -> None:
         self._refuse_if_poisoned()
-        view = memoryview(data)
         try:
-            while view:
-                written = self._posix.pwrite(self._fd, view, offset, sync=sync)
-                offset += written
-                view = view[written:]
+            written = self._posix.pwrite(self._fd, data, offset, sync=sync)
+            while written < len(data):
+                rest = memoryview(data)[written:]
+                written += self._posix.pwrite(self._fd, rest, offset + written, sync=sync)
         except OSError as error:
             raise self._poisoned_by(error) from error
 
