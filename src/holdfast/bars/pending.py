@@ -145,9 +145,9 @@ class Pending:
         self._readers: dict[int, int] = {}  # the first change that each wants
         self._next_reader = 0
 
-    def add(self, change: Change) -> None:
+    def add(self, *changes: Change) -> None:
         with self._mutex:
-            self._changes.append(change)
+            self._changes += changes
 
     def waiting(self) -> list[Change]:
         """Those that are not done."""

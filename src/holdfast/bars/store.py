@@ -137,7 +137,12 @@ class BarStore(Bars):
 
     def resolve(self, tgid: int, *, commit: bool) -> None:
         """Decide on a prepared group."""
-        self._commits.exclusively(lambda: self._guarded(lambda: self._resolve(tgid, commit)))
+        self.resolve_all([tgid], commit=commit)
+
+    def resolve_all(self, tgids: Sequence[int], *, commit: bool) -> None:
+        """Decide on several prepared groups at once: they are shown together, in this order."""
+        if tgids:
+            self._commits.exclusively(lambda: self._guarded(lambda: self._resolve(tgids, commit)))
 
     def commit_item(self, item: Item) -> None:
         """For Group."""
@@ -168,7 +173,7 @@ class BarStore(Bars):
         wal = self._wal()
         wal.append(b"".join(messages))
         # Durable, so now visible.  Had the sync failed, readers would have seen nothing.
-        self._show(fmt.Group(0, tgid, messages[1][9:-16]), wal)
+        self._show([fmt.Group(0, tgid, messages[1][9:-16])], wal)
         for item in good:
             item.tgid = tgid
             for new in item.new_files.values():
@@ -184,17 +189,18 @@ class BarStore(Bars):
         self._wal().append(replay.intended(tgid, group))
         self._undecided[tgid] = group
 
-    def _resolve(self, tgid: int, commit: bool) -> None:
-        group = self._undecided.get(tgid)
-        if group is None:
-            raise HoldfastError(f"no undecided group {tgid}")
+    def _resolve(self, tgids: Sequence[int], commit: bool) -> None:
+        for tgid in tgids:
+            if tgid not in self._undecided:
+                raise HoldfastError(f"no undecided group {tgid}")
         wal, status = self._wal(), fmt.COMPLETE if commit else fmt.ABORTED
-        messages = replay.committed(self._logs.next_ns(), fmt.encode_decision(tgid, status), 1)
-        wal.append(b"".join([*messages, fmt.encode_info(tgid, fmt.WAL, status)]))
-        del self._undecided[tgid]
+        messages = replay.committed(self._logs.next_ns(), fmt.encode_decision(tgids, status), 1)
+        wal.append(b"".join([*messages, *(fmt.encode_info(t, fmt.WAL, status) for t in tgids)]))
+        groups = [self._undecided.pop(tgid) for tgid in tgids]
         if commit:
-            self._show(group, wal)
-            for schema, key, year in write_back.new_files(Change(group, wal.name).sets):
+            self._show(groups, wal)
+            sets = [one for group in groups for one in Change(group, wal.name).sets]
+            for schema, key, year in write_back.new_files(sets):
                 self._catalog.add(key, year, schema)
 
     def _fits(self, item: Item) -> bool:
@@ -209,9 +215,9 @@ class BarStore(Bars):
             prepared[new.key] = new.schema
         return True
 
-    def _show(self, group: fmt.Group, wal: Wal) -> None:
-        self._pending.add(Change(group, wal.name))
-        self._pending_size += len(group.body)
+    def _show(self, groups: Sequence[fmt.Group], wal: Wal) -> None:
+        self._pending.add(*(Change(group, wal.name) for group in groups))
+        self._pending_size += sum(len(group.body) for group in groups)
 
     def _wal(self) -> Wal:
         """The log to write to; what is prepared is in it."""

@@ -128,8 +128,9 @@ class Content:
         if group is None or (info.tgid in self.undecided and group.first_kind == fmt.DECISION):
             return
         sets = fmt.decode_sets(group) if group.first_kind == fmt.DECISION else []
-        if isinstance(sets, list) and sets and sets[0].count:
-            self._settle(int(sets[0].index[0]), int(sets[0].rows[0, 0]))
+        if isinstance(sets, list) and sets and sets[0].count and sets[0].width:
+            for tgid, (status, *_) in zip(sets[0].index, sets[0].rows, strict=True):
+                self._settle(int(tgid), int(status))
         elif sets or info.status == fmt.INTENDED:
             self.undecided[info.tgid] = group
         else:

@@ -168,12 +168,12 @@ def encode_set(place: bytes, index: Sequence[int] | Ints, rows: Bytes, width: in
     return b"".join((place, _COUNT.pack(len(index), width), indexes, rows))
 
 
-def encode_decision(tgid: int | None = None, status: int = 0) -> bytes:
-    """The set that makes a group wait; or the one that decides on that group."""
+def encode_decision(tgids: int | Sequence[int] = (), status: int = 0) -> bytes:
+    """The set that makes a group wait; or the one that decides on that group, or on several."""
     place = encode_place(DECISION, "", 0, 0)
-    if tgid is None:
-        return encode_set(place, [], b"", 0)
-    return encode_set(place, [tgid], bytes([status]), 1)
+    if isinstance(tgids, int):
+        tgids = (tgids,)
+    return encode_set(place, tgids, bytes([status]) * len(tgids), 1 if tgids else 0)
 
 
 def encode_sets(
