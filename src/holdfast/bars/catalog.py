@@ -16,12 +16,13 @@ from holdfast.formats.bar_time import parse_timeframe
 from holdfast.formats.flaw import Flaw
 
 CATEGORY = "category_name"
+STAGING = ".staging"  # no symbol: see holdfast.bars.staging
 CATEGORIES = (b"Symbol", b"Timeframe", b"AttributeGroup", b"Year")
 _NAME = r"(?!\.{1,2}/)[ -.0-~]{1,200}"  # printable, and neither a slash nor a way up
 _PATH = re.compile(rf"({_NAME}/{_NAME}/{_NAME})/([12][0-9]{{3}})\.bin")
 
 
-_TAKEN = re.compile(r"LOCK$|WALFile\.|category_name$|metadata\.db$")
+_TAKEN = re.compile(r"LOCK$|\.staging$|WALFile\.|category_name$|metadata\.db$")
 
 
 class YearPath(NamedTuple):
@@ -66,7 +67,7 @@ class Catalog:
         self._years.clear()
 
     def symbols(self) -> list[str]:
-        return self._directories("")
+        return [name for name in self._directories("") if name != STAGING]
 
     def buckets(self, symbol: str) -> list[str]:
         found = []

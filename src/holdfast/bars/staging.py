@@ -132,7 +132,7 @@ def commit(
     _write(disk, {"others": list(store.undecided)})
     try:
         tgids = [_prepared(store, table, part) for part in ordered for table in _tables(disk, part)]
-    except ValueError:  # refused, and nothing is broken: what was prepared goes at once
+    except (ValueError, CorruptError):  # refused, and the store is whole: what is prepared goes
         resume(store, disk)
         raise
     names = [part.name for part in staged]
