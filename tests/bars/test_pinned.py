@@ -12,7 +12,7 @@ from holdfast.bars.query import Span
 from holdfast.disk import OsDisk
 from holdfast.errors import ChangedError, CorruptError
 
-MINUTE_S = 60
+HOUR_S = 3600
 START_S = 1_609_545_600  # 2 January 2021
 
 
@@ -31,13 +31,13 @@ class Times:
 
 
 def bars(*prices: float, first: int = 0) -> "np.typing.NDArray[np.void]":
-    rows = [(START_S + (first + n) * MINUTE_S, price) for n, price in enumerate(prices)]
+    rows = [(START_S + (first + n) * HOUR_S, price) for n, price in enumerate(prices)]
     return np.array(rows, [("Epoch", "<i8"), ("Close", "<f8")])
 
 
 def pinned(root: Path, symbols: list[str] | None = None) -> Pin:
     with PinningReader(OsDisk(root)) as guest:
-        pin = guest.pin(symbols, "1Min", "X", span=Span(), stamps=Times(root))
+        pin = guest.pin(symbols, "1H", "X", span=Span(), stamps=Times(root))
     assert pin is not None
     return pickle.loads(pickle.dumps(pin))  # type: ignore[no-any-return]
 
@@ -56,10 +56,10 @@ def test_what_is_only_in_the_log_is_shown_once_whenever_it_is_written_back(
     tmp_path: Path, ticks: bool
 ) -> None:
     with open_bars(tmp_path) as store:
-        store.write(bars(1, 2), "1Min", "X", symbol="A", is_variable=ticks)
+        store.write(bars(1, 2), "1H", "X", symbol="A", is_variable=ticks)
         store.write_back()
-        store.write(bars(3, 4, first=1), "1Min", "X", symbol="A", is_variable=ticks)
-        store.write(bars(9), "1Min", "X", symbol="B", is_variable=ticks)
+        store.write(bars(3, 4, first=1), "1H", "X", symbol="A", is_variable=ticks)
+        store.write(bars(9), "1H", "X", symbol="B", is_variable=ticks)
         pin = pinned(tmp_path)
         expected = {"A": [1, 2, 3, 4] if ticks else [1, 3, 4], "B": [9]}
         assert closes(tmp_path, pin) == expected
@@ -70,12 +70,12 @@ def test_what_is_only_in_the_log_is_shown_once_whenever_it_is_written_back(
 
 def test_bars_that_come_later_are_not_shown(tmp_path: Path) -> None:
     with open_bars(tmp_path) as store:
-        store.write(bars(1, 2), "1Min", "X", symbol="A")
+        store.write(bars(1, 2), "1H", "X", symbol="A")
         store.write_back()
-        store.write(bars(3, first=5), "1Min", "X", symbol="A")
+        store.write(bars(3, first=5), "1H", "X", symbol="A")
         pin = pinned(tmp_path)
-        store.write(bars(4, 5, first=5), "1Min", "X", symbol="A")
-        store.write(bars(1), "1Min", "X", symbol="NEW")
+        store.write(bars(4, 5, first=5), "1H", "X", symbol="A")
+        store.write(bars(1), "1H", "X", symbol="NEW")
         assert closes(tmp_path, pin) == {"A": [1, 2, 3]}
         store.write_back()
         assert closes(tmp_path, pin) == {"A": [1, 2, 3]}
@@ -83,11 +83,11 @@ def test_bars_that_come_later_are_not_shown(tmp_path: Path) -> None:
 
 
 def _replace(store: BarStore) -> None:
-    store.write(bars(7), "1Min", "X", symbol="A")
+    store.write(bars(7), "1H", "X", symbol="A")
 
 
 def _remove(store: BarStore) -> None:
-    store.delete("A", "1Min", "X", end=START_S * 10**9)
+    store.delete("A", "1H", "X", end=START_S * 10**9)
 
 
 @pytest.mark.parametrize("change", [_replace, _remove])
@@ -96,7 +96,7 @@ def test_what_was_replaced_is_missed_and_nothing_false_is_shown(
 ) -> None:
     assert callable(change)
     with open_bars(tmp_path) as store:
-        store.write(bars(1, 2), "1Min", "X", symbol="A")
+        store.write(bars(1, 2), "1H", "X", symbol="A")
         store.write_back()
         pin = pinned(tmp_path)
         change(store)
@@ -108,11 +108,11 @@ def test_what_was_replaced_is_missed_and_nothing_false_is_shown(
 
 def test_without_the_log_any_change_is_one_too_many(tmp_path: Path) -> None:
     with open_bars(tmp_path) as store:
-        store.write(bars(1, 2), "1Min", "X", symbol="A")
+        store.write(bars(1, 2), "1H", "X", symbol="A")
     pin = pinned(tmp_path)
     assert closes(tmp_path, pin) == {"A": [1, 2]}
     with open_bars(tmp_path) as store:
-        store.write(bars(1, first=9), "1Min", "X", symbol="A")
+        store.write(bars(1, first=9), "1H", "X", symbol="A")
     with pytest.raises(ChangedError, match="does not say any more"):
         closes(tmp_path, pin)
     unsure = pinned(tmp_path)
@@ -122,9 +122,9 @@ def test_without_the_log_any_change_is_one_too_many(tmp_path: Path) -> None:
 
 def test_damage_is_told_as_damage(tmp_path: Path) -> None:
     with open_bars(tmp_path) as store:
-        store.write(bars(1, 2), "1Min", "X", symbol="A")
-    with (tmp_path / "A/1Min/X/2021.bin").open("r+b") as file:
-        file.seek(37_024 + 16 * 1440)
+        store.write(bars(1, 2), "1H", "X", symbol="A")
+    with (tmp_path / "A/1H/X/2021.bin").open("r+b") as file:
+        file.seek(37_024 + 16 * 24)
         file.write(b"\x07")
     with pytest.raises(CorruptError, match="says it is another"):
         closes(tmp_path, pinned(tmp_path))
@@ -132,10 +132,10 @@ def test_damage_is_told_as_damage(tmp_path: Path) -> None:
 
 def test_buckets_of_other_columns_are_refused(tmp_path: Path) -> None:
     with open_bars(tmp_path) as store:
-        store.write(bars(1), "1Min", "X", symbol="A")
+        store.write(bars(1), "1H", "X", symbol="A")
         other = np.array([(START_S, 1)], [("Epoch", "<i8"), ("Size", "<i4")])
-        store.write(other, "1Min", "X", symbol="B")
+        store.write(other, "1H", "X", symbol="B")
         with pytest.raises(ValueError, match="read them apart"):
             pinned(tmp_path)
         with PinningReader(OsDisk(tmp_path)) as guest:
-            assert guest.pin(["C"], "1Min", "X", span=Span(), stamps=Times(tmp_path)) is None
+            assert guest.pin(["C"], "1H", "X", span=Span(), stamps=Times(tmp_path)) is None
