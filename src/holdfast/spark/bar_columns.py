@@ -123,3 +123,10 @@ def _array(column: np.ndarray, wanted: pa.DataType) -> pa.Array:  # type: ignore
         wide[:, 0] = column
         return pa.Array.from_buffers(wanted, len(column), [None, pa.py_buffer(wide.tobytes())])
     return pa.array(column, wanted, safe=False)
+
+
+def can_hold(kind: DataType) -> bool:
+    """Has a bar such columns?"""
+    if isinstance(kind, DecimalType):
+        return kind.scale == 0 and kind.precision <= 20
+    return isinstance(kind, StringType) or kind in _TYPES.values()

@@ -5,8 +5,8 @@ that is ignored reads the wrong rows in silence.
 """
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 from holdfast.bars.query import Span
@@ -63,6 +63,9 @@ class BarOptions:
             fit = ", ".join(name for name, uses in _USES.items() if use in uses)
             raise ValueError(f"remove the option {strange[0]}: {use} takes {fit}")
         return self.complete()
+
+    def choosing(self, columns: Sequence[str]) -> "BarOptions":
+        return replace(self, columns=tuple(columns))
 
     def complete(self) -> "BarOptions":
         """Refuse to guess."""
