@@ -225,7 +225,7 @@ def what_is_done_is_taken_one_by_one(patch: pytest.MonkeyPatch) -> None:
 
 @mutant
 def a_guest_looks_only_once(patch: pytest.MonkeyPatch) -> None:
-    def look_again(self: BarReader, names: frozenset[str], done: set[int]) -> Overlay:
+    def look_again(self: BarReader, names: frozenset[str]) -> Overlay:
         return Overlay([])
 
     patch.setattr(BarReader, "look_again", look_again)
