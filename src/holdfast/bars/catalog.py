@@ -150,7 +150,16 @@ def find_header(file: File, path: str) -> fmt.Header | Flaw:
     named = split_path(path)
     if isinstance(header, fmt.Header) and (named is None or named.year != header.year):
         return Flaw(264, f"a file of the year {header.year}")
+    if isinstance(header, fmt.Header) and header.timeframe_ns != _timeframe_ns(path):
+        return Flaw(272, f"a file of another timeframe: {header.timeframe_ns} ns")
     return header
+
+
+def _timeframe_ns(path: str) -> int | None:
+    try:
+        return parse_timeframe(path.split("/")[1])
+    except ValueError:  # no name that MarketStore knows
+        return None
 
 
 @lru_cache(512)
