@@ -61,12 +61,19 @@ def check_year_file(disk: Disk, path: str, known: Header | None = None) -> YearC
 
 def _check_shape(found: YearCheck, header: Header) -> None:
     named = split_path(found.path)
-    if named is not None and parse_timeframe(named.key.split("/")[1]) != header.timeframe_ns:
+    if named is not None and not _fits(named.key.split("/")[1], header.timeframe_ns):
         found.add(WHOLE, 272, f"a timeframe of {header.timeframe_ns} ns, and the path says another")
     if found.size < header.stop:
         found.add(WHOLE, found.size, f"cut to {found.size} bytes of at least {header.stop}")
     elif found.size > header.stop and not header.schema.is_variable:
         found.add(WHOLE, header.stop, f"{found.size - header.stop} bytes behind the last record")
+
+
+def _fits(timeframe: str, timeframe_ns: int) -> bool:
+    try:
+        return parse_timeframe(timeframe) == timeframe_ns
+    except ValueError:
+        return False
 
 
 def _records(file: File, header: Header) -> Iterator[tuple[Ints, npt.NDArray[np.void]]]:

@@ -47,7 +47,7 @@ class WalReport:
     action: str
 
 
-def findwals_of(path: str, *, pause: Pause = time.sleep) -> tuple[WalReport, ...]:
+def find_wals(path: str, *, pause: Pause = time.sleep) -> tuple[WalReport, ...]:
     """Every log of a root, oldest first, with what the next owner will do with it."""
     return wals_of(OsDisk(path), settled(OsDisk(path), pause))
 
