@@ -64,15 +64,16 @@ def candle_chart(bars: Candles, width: int, height: int = 12) -> Text:
     rising = candles.close >= candles.open
     chart = Text()
     for row in range(height):
-        upper, lower = halves[2 * row], halves[2 * row + 1]
+        line, upper, lower = Text(), halves[2 * row], halves[2 * row + 1]
         for column in range(len(candles)):
             character = _PAIRS[int(upper[column]), int(lower[column])]
             color = "green" if rising[column] else "red"
-            chart.append(character, "" if character == " " else color)
+            line.append(character, "" if character == " " else color)
         if row in (0, height // 2, height - 1):
             price = high - (high - low) * (row + 0.5) / height
-            chart.append(f"  {price:,.2f}", "dim")
-        chart.append("\n")
+            line.append(f"  {price:,.2f}", "dim")
+        line.rstrip()
+        chart.append_text(line).append("\n")
     return chart.append_text(_times(candles, width - _AXIS_WIDTH))
 
 
