@@ -6,7 +6,7 @@ import sys
 
 from benchmarks import harness, page
 
-PARTS = ("logs", "spark")
+PARTS = ("logs", "bars", "spark")
 
 
 def main() -> None:

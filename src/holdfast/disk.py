@@ -158,12 +158,11 @@ class OsFile:
 
     def write_at(self, offset: int, data: Buffer, *, sync: bool = False) -> None:
         self._refuse_if_poisoned()
-        view = memoryview(data)
         try:
-            while view:
-                written = self._posix.pwrite(self._fd, view, offset, sync=sync)
-                offset += written
-                view = view[written:]
+            written = self._posix.pwrite(self._fd, data, offset, sync=sync)
+            while written < len(data):
+                rest = memoryview(data)[written:]
+                written += self._posix.pwrite(self._fd, rest, offset + written, sync=sync)
         except OSError as error:
             raise self._poisoned_by(error) from error
 
@@ -349,12 +348,14 @@ class OsDisk:
             raise _explained(error, path) from error
 
     def _make_directory(self, path: str, *, durably: bool = True) -> None:
-        if self._posix.exists(path):
+        if (path in self._inside and path != self._path) or self._posix.exists(path):
             return
         parent = os.path.dirname(path)
-        self._make_directory(parent, durably=durably)
+        if parent not in self._inside or parent == self._path:
+            self._make_directory(parent, durably=durably)
         with contextlib.suppress(FileExistsError):  # another process was faster
             self._posix.mkdir(path)
+            self._inside.add(path)
         if durably:
             self._posix.sync_directory(parent)
 

@@ -38,9 +38,13 @@ class Posix:
             return memoryview(b"")
         return memoryview(mmap.mmap(fd, 0, prot=mmap.PROT_READ))
 
-    def pwrite(self, fd: int, data: memoryview, offset: int, *, sync: bool) -> int:
+    def pwrite(
+        self, fd: int, data: bytes | bytearray | memoryview, offset: int, *, sync: bool
+    ) -> int:
         """One call, and one hand-over of the interpreter, for a write and its sync."""
-        return os.pwritev(fd, [data], offset, os.RWF_DSYNC if sync else 0)
+        if not sync:
+            return os.pwrite(fd, data, offset)
+        return os.pwritev(fd, [data], offset, os.RWF_DSYNC)
 
     def resize(self, fd: int, size: int) -> None:
         grown_from = os.fstat(fd).st_size
@@ -89,6 +93,7 @@ class Posix:
                 high = middle
             else:
                 low = found
+        low = max(start, low // _BLOCK * _BLOCK)  # it may be anywhere in its block
         return low, min(stop, max(high, low + _BLOCK))
 
     def fdatasync(self, fd: int) -> None:

@@ -42,7 +42,7 @@ for n in range(100000):
     process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     process.stdout.readline()
-    seen = set()
+    seen = set[float]()
     with open_bars(tmp_path, read_only=True) as guest:
         while len(seen) < 25:
             found = guest.query("A,B,C", "1D", "X")["Close"].to_pylist()

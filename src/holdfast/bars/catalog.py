@@ -5,7 +5,7 @@ what the names in it are: MarketStore wants it so.  A bucket's key is SYMBOL/TIM
 """
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -56,6 +56,7 @@ class Catalog:
         self._disk = disk
         self._years: dict[str, frozenset[int]] = {}
         self._schemas: dict[str, fmt.Schema] = {}
+        self.present: set[str] = set()  # files that are there for sure
         self._headers: dict[str, fmt.Header] = {}
         self.expected: dict[str, fmt.Header] = {}  # of files that are being made, or made again
         self.checked: set[str] = set()  # buckets whose directories are known to be inside
@@ -88,6 +89,11 @@ class Catalog:
     def add(self, key: str, year: int, schema: fmt.Schema) -> None:
         self._years[key] = self.years(key) | {year}
         self._schemas[key] = schema
+
+    def schemas(self, keys: Sequence[str]) -> list[fmt.Schema | None]:
+        """The columns of many buckets."""
+        known = self._schemas.get
+        return [known(key) or self.schema(key) for key in keys]
 
     def schema(self, key: str, *, unless: Collection[str] = ()) -> fmt.Schema | None:
         """The columns of a bucket, which all its years share; None if there is no file.
@@ -143,7 +149,16 @@ def find_header(file: File, path: str) -> fmt.Header | Flaw:
     named = split_path(path)
     if isinstance(header, fmt.Header) and (named is None or named.year != header.year):
         return Flaw(264, f"a file of the year {header.year}")
+    if isinstance(header, fmt.Header) and header.timeframe_ns != _timeframe_ns(path):
+        return Flaw(272, f"a file of another timeframe: {header.timeframe_ns} ns")
     return header
+
+
+def _timeframe_ns(path: str) -> int | None:
+    try:
+        return parse_timeframe(path.split("/")[1])
+    except ValueError:  # no name that MarketStore knows
+        return None
 
 
 @lru_cache(512)

@@ -11,15 +11,14 @@ from holdfast.formats import year_file as fmt
 class Files:
     def __init__(self, disk: Disk, open_max: int) -> None:
         self._disk, self._open_max = disk, open_max
-        self._open: dict[str, File] = {}  # in order of use
+        self._open: dict[str, File] = {}  # oldest first
         self._named: set[str] = set()  # category files that are right
 
     def get(self, path: str) -> File:
-        file = self._open.pop(path, None)
+        file = self._open.get(path)
         if file is None:
             self._make_room()
-            file = self._disk.open(path, writable=True)
-        self._open[path] = file
+            file = self._open[path] = self._disk.open(path, writable=True)
         return file
 
     def make(self, path: str, header: fmt.Header) -> None:

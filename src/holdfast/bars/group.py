@@ -79,17 +79,21 @@ class Group:
         keys = [make_key(name, timeframe, attributes) for name in rows.symbols]
         schemas = self._schemas(keys, rows, is_variable=is_variable)
         starts = order[bounds[:-1]]
-        runs = list(zip(rows.codes[starts].tolist(), years[starts].tolist(), strict=True))
+        owners, in_year = rows.codes[starts].tolist(), years[starts].tolist()
         per_day = bar_time.intervals_per_day(timeframe_ns)
         ticks = bar_time.encode_ticks(rows.times_ns, timeframe_ns) if is_variable else None
-        for schema in dict.fromkeys(schemas):
+        kinds = dict.fromkeys(schemas)
+        for schema in kinds:
             _refuse_new_year(schema, index)
             stored = intake.stored_rows(rows.columns, schema, ticks)
-            mine = [at for at, (code, _) in enumerate(runs) if schemas[code] is schema]
+            mine = list(range(len(owners)))
+            if len(kinds) > 1:
+                mine = [at for at in mine if schemas[owners[at]] is schema]
             picked, cuts = intake.pick(order, bounds, mine)
+            known = self._places.get
             places = [
-                self._places.get((keys[runs[at][0]], runs[at][1]))
-                or self._place(keys[runs[at][0]], runs[at][1], schema, per_day)
+                known((keys[owners[at]], in_year[at]))
+                or self._place(keys[owners[at]], in_year[at], schema, per_day)
                 for at in mine
             ]
             self._item.parts.append(fmt.encode_sets(places, cuts, index[picked], stored[picked]))
@@ -147,14 +151,13 @@ class Group:
     def _schemas(self, keys: list[str], rows: intake.Rows, *, is_variable: bool) -> list[Schema]:
         """The columns of each of these buckets: its own, or those that are brought."""
         fresh: Schema | None = None
-        found = [self._catalog.schema(key) for key in keys]
+        found = self._catalog.schemas(keys)
         if None in found:
             fresh = intake.schema_for(rows.columns, is_variable=is_variable)
         schemas = [schema or fresh for schema in found]
-        for key, schema in zip(keys, schemas, strict=True):
-            if schema is not None and schema.is_variable is not is_variable:
-                kind = "many rows" if schema.is_variable else "one row"
-                raise ValueError(f"{key} has {kind} per interval")
+        for other in {schema for schema in schemas if schema and schema.is_variable != is_variable}:
+            kind = "many rows" if other.is_variable else "one row"
+            raise ValueError(f"{keys[schemas.index(other)]} has {kind} per interval")
         return [schema for schema in schemas if schema is not None]
 
     def _place(self, key: str, year: int, schema: Schema, per_day: int) -> bytes:

@@ -30,17 +30,18 @@ class _Watched:
         if self.content is not None and size == self.size:
             return False
         self.file.sync()
-        data = self.file.read_at(0, size)
-        self.size = len(data)
         if self.content is None or self.log.is_foreign:
+            data = self.file.read_at(0, size)
             self.content = replay.read_log(self.log, data, disk, catalog).content
         else:
-            self.content.read(memoryview(data), self.content.stop)
+            start = self.content.stop
+            self.content.read_on(memoryview(self.file.read_at(start, size - start)))
+        self.size = size
         return True
 
 
 class BarReader(Bars):
-    """See the module.
+    """See the module.  For one thread.
 
     >>> from holdfast.bars.store import BarStore
     >>> from holdfast.disk import OsDisk
@@ -68,31 +69,31 @@ class BarReader(Bars):
     def _watch(self) -> Iterator[Reading]:
         self._refresh()
         self._catalog.forget()
-        done = {id(change) for change in self._changes() if change.is_done}
-        yield _GuestReading(self, frozenset(self._logs), done)
+        for content in self._contents():
+            content.forget_done()
+        yield _GuestReading(self, frozenset(self._logs))
 
-    def look_again(self, names: frozenset[str], done: set[int]) -> Overlay:
+    def look_again(self, names: frozenset[str]) -> Overlay:
         """The second look; a log that went meanwhile may have had a short-lived successor."""
         self._refresh()
         if not names <= self._logs.keys():
             raise AgainError
-        changes = self._changes()
-        return Overlay([one for one in changes if id(one) not in done and one.is_sound])
+        return Overlay([change for change in self._changes() if change.is_sound])
 
     def _changes(self) -> list[Change]:
-        contents = [self._logs[name].content for name in self._order()]
-        return [change for one in contents if one is not None for change in one.changes]
+        return [change for content in self._contents() for change in content.changes]
 
     def _judge(self) -> None:
         """All that is to come over the files, in order: later groups rely on earlier ones."""
         complete(self._changes())
         waiting = [change for change in self._changes() if not change.is_done]
-        contents = [log.content for log in self._logs.values() if log.content is not None]
-        found = [damage for content in contents for damage in content.damage]
+        found = [damage for content in self._contents() for damage in content.damage]
         self.damage = (*found, *replay.check(waiting, self._disk, self._catalog))
 
-    def _order(self) -> list[str]:
-        return sorted(self._logs, key=lambda name: self._logs[name].log.created_ns)
+    def _contents(self) -> list[Content]:
+        """Of all logs, oldest first."""
+        logs = sorted(self._logs.values(), key=lambda log: log.log.created_ns)
+        return [log.content for log in logs if log.content is not None]
 
     def _refresh(self) -> None:
         for _ in range(100):
@@ -111,8 +112,8 @@ class BarReader(Bars):
 
 
 class _GuestReading:
-    def __init__(self, guest: BarReader, names: frozenset[str], done: set[int]) -> None:
-        self._guest, self._names, self._done = guest, names, done
+    def __init__(self, guest: BarReader, names: frozenset[str]) -> None:
+        self._guest, self._names = guest, names
 
     def overlay(self) -> Overlay:
-        return self._guest.look_again(self._names, self._done)
+        return self._guest.look_again(self._names)

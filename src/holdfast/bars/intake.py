@@ -121,7 +121,7 @@ def _encoded(column: Any) -> tuple[list[str], npt.NDArray[np.int32]]:
         raise ValueError("a row without a symbol")
     if not pa.types.is_dictionary(column.type):
         column = column.dictionary_encode()
-    names = [str(name) for name in column.dictionary.to_pylist()]
+    names: list[str] = column.dictionary.to_pylist()
     return names, column.indices.to_numpy(zero_copy_only=False).astype(np.int32)
 
 

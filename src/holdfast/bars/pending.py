@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from holdfast import runtime
+from holdfast.bars.catalog import split_path
 from holdfast.errors import CorruptError
 from holdfast.formats import market_wal as fmt
 from holdfast.formats.flaw import Flaw
@@ -43,6 +44,16 @@ class Change:
         found: dict[str, list[fmt.WriteSet]] = {}
         for one in self.sets:
             found.setdefault(one.path, []).append(one)
+        return found
+
+    @cached_property
+    def years(self) -> dict[str, set[int]]:
+        """The years that this touches, by bucket."""
+        found: dict[str, set[int]] = {}
+        for path in self.by_path:
+            named = split_path(path)
+            if named is not None:
+                found.setdefault(named.key, set()).add(named.year)
         return found
 
     @property
@@ -122,9 +133,14 @@ class Overlay:
                     return one
         return None
 
-    @cached_property
-    def paths(self) -> frozenset[str]:
-        return frozenset(path for change in self.changes for path in change.by_path if path)
+    def years(self, key: str) -> set[int]:
+        """The years of a bucket that these groups touch."""
+        return set[int]().union(*(change.years.get(key, ()) for change in self.changes))
+
+    @property
+    def keys(self) -> set[str]:
+        """All buckets that these groups touch."""
+        return set[str]().union(*(change.years for change in self.changes))
 
 
 class Reading(Protocol):

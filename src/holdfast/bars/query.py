@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from holdfast.bars import parts
-from holdfast.bars.catalog import Catalog, split_path, year_path
+from holdfast.bars.catalog import Catalog, year_path
 from holdfast.bars.parts import Column, Ints, Part
 from holdfast.bars.pending import Overlay, Reading
 from holdfast.disk import Disk
@@ -93,11 +93,10 @@ class Query:
         tail = None if self.reads_all else self._span.tail
         found = [self._read(key, tail) for key in keys]
         overlay = reading.overlay()
-        over = _years_of(overlay)
         schema: Schema | None = None
         result: dict[str, Rows] = {}
         for bucket in found:
-            years = over.get(bucket.key, set())
+            years = overlay.years(bucket.key)
             own = self._schema_of(bucket, years, overlay)
             if own is None:
                 continue
@@ -256,15 +255,6 @@ def _within(times: Ints, columns: list[Column], low: int, high: int) -> Rows:
         return Rows(times, columns)
     kept = (times >= low) & (times <= high)
     return Rows(times[kept], [column[kept] for column in columns])
-
-
-def _years_of(overlay: Overlay) -> dict[str, set[int]]:
-    found: dict[str, set[int]] = {}
-    for path in overlay.paths:
-        named = split_path(path)
-        if named is not None:
-            found.setdefault(named.key, set()).add(named.year)
-    return found
 
 
 def new_schema(new: market_wal.WriteSet) -> Schema:

@@ -139,7 +139,6 @@ class Bars:
         while True:
             try:
                 with self._reading() as reading:
-                    paths = [split_path(path) for path in reading.overlay().paths]
-                    return {path.key for path in paths if path}
+                    return reading.overlay().keys
             except AgainError:
                 continue

@@ -17,10 +17,11 @@ from holdfast.bars.catalog import Catalog
 from holdfast.bars.files import Files
 from holdfast.bars.group import Group, Item
 from holdfast.bars.intake import Table
+from holdfast.bars.logs import Logs
 from holdfast.bars.pending import Change, Pending, Placed, Reading, encode_plan
 from holdfast.bars.reader import Bars
 from holdfast.bars.tables import Moment, span_of
-from holdfast.bars.wal import Damage, Wal, log_name
+from holdfast.bars.wal import Damage, Wal
 from holdfast.disk import Disk
 from holdfast.errors import CorruptError, HoldfastError, PoisonedError
 from holdfast.formats import market_wal as fmt
@@ -57,13 +58,11 @@ class BarStore(Bars):
         pid: int | None = None,
         was_running: replay.WasRunning = runtime.was_running,
     ) -> None:
-        self._wal_size_max, self._pending_size_max = wal_size_max, pending_size_max
-        self._compress, self._now_ns = compress_ticks, now_ns
+        self._pending_size_max, self._compress = pending_size_max, compress_ticks
         self._pid = runtime.own_pid() if pid is None else pid
         self._pending, self._places = Pending(), dict[tuple[str, int], bytes]()
-        self._pending_size, self._last_ns = 0, 0
-        self._logs: dict[str, Wal] = {}  # by name, oldest first; the last may be the active one
-        self._active: Wal | None = None
+        self._pending_size = 0
+        self._logs = Logs(disk, self._pid, wal_size_max, now_ns)
         self._undecided: dict[int, fmt.Group] = {}
         self._refusal: str | None = None
         self._commits = runtime.GroupCommit(self._commit)
@@ -81,7 +80,7 @@ class BarStore(Bars):
             raise
         self._writer: runtime.Repeated | None = None
         if write_back_ms is not None and not self.damage:
-            self._writer = runtime.Repeated(self.write_back, write_back_ms)
+            self._writer = runtime.Repeated(self._write_in_background, write_back_ms)
 
     # Writing
 
@@ -163,7 +162,7 @@ class BarStore(Bars):
         good = [item for item in items if self._fits(item)]
         if not good:
             return
-        tgid = self._next_ns()
+        tgid = self._logs.next_ns()
         sets = b"".join([part for item in good for part in item.parts])
         messages = replay.committed(tgid, sets, sum(item.count for item in good))
         wal = self._wal()
@@ -178,7 +177,7 @@ class BarStore(Bars):
     def _prepare(self, item: Item) -> None:
         if not self._fits(item):
             return
-        tgid = item.tgid = self._next_ns()
+        tgid = item.tgid = self._logs.next_ns()
         sets = b"".join([fmt.encode_decision(), *item.parts])
         body = fmt.encode_group(tgid, sets, item.count + 1)[9:-16]
         group = fmt.Group(0, tgid, body)
@@ -190,7 +189,7 @@ class BarStore(Bars):
         if group is None:
             raise HoldfastError(f"no undecided group {tgid}")
         wal, status = self._wal(), fmt.COMPLETE if commit else fmt.ABORTED
-        messages = replay.committed(self._next_ns(), fmt.encode_decision(tgid, status), 1)
+        messages = replay.committed(self._logs.next_ns(), fmt.encode_decision(tgid, status), 1)
         wal.append(b"".join([*messages, fmt.encode_info(tgid, fmt.WAL, status)]))
         del self._undecided[tgid]
         if commit:
@@ -215,20 +214,8 @@ class BarStore(Bars):
         self._pending_size += len(group.body)
 
     def _wal(self) -> Wal:
-        """The log to write to.  A full one is left to the write-back, and a new one begun."""
-        if self._active is not None and self._active.size >= self._wal_size_max:
-            self._active = None
-        if self._active is None:
-            carried = [replay.intended(*one) for one in self._undecided.items()]
-            name = log_name(self._next_ns())
-            self._active = Wal.create(self._disk, name, self._pid, b"".join(carried))
-            self._logs[name] = self._active
-        return self._active
-
-    def _next_ns(self) -> int:
-        """The clock, but never twice the same and never backwards."""
-        self._last_ns = max(self._now_ns(), self._last_ns + 1)
-        return self._last_ns
+        """The log to write to; what is prepared is in it."""
+        return self._logs.active(lambda: [replay.intended(*one) for one in self._undecided.items()])
 
     # Writing back
 
@@ -239,6 +226,15 @@ class BarStore(Bars):
         """
         with self._writing_back:
             return self._guarded(self._write_back)
+
+    def _write_in_background(self) -> None:
+        try:
+            self.write_back()
+        except Exception:
+            _LOG.exception(
+                "%s: no more is written back; what is committed is in the log", self._disk
+            )
+            raise
 
     def _write_back(self) -> int:
         changes = self._pending.waiting()
@@ -257,18 +253,25 @@ class BarStore(Bars):
                 plan = self._log_plan([change.tgid for change in changes], placed)
                 batch = write_back.Batch([*changes, plan])
         write_back.collect(batch, self._catalog, self._files)
-        write_back.write(batch.data, self._files)
+        batch.data.carry_out(self._files)
         self._volume.sync()
-        write_back.write(batch.index, self._files)
+        batch.index.carry_out(self._files)
         self._volume.sync()
         self._commits.exclusively(lambda: self._tell(batch.changes))
         self._pending.retire(batch.changes)
         self._commits.exclusively(self._remove_finished)
         return len(changes)
 
+    def _tell(self, changes: Sequence[Change]) -> None:
+        self._logs.tell(changes)
+        self._pending_size -= sum(len(one.group.body) for one in changes if not one.is_plan)
+
+    def _remove_finished(self) -> None:
+        self._logs.remove_finished({change.log for change in self._pending.waiting()})
+
     def _log_plan(self, covers: list[int], placed: dict[str, Placed]) -> Change:
         def log() -> Change:
-            tgid = self._next_ns()
+            tgid = self._logs.next_ns()
             sets, count = encode_plan(covers, placed)
             messages = replay.committed(tgid, sets, count)
             wal = self._wal()
@@ -279,42 +282,15 @@ class BarStore(Bars):
 
         return self._commits.exclusively(log)
 
-    def _tell(self, changes: Sequence[Change]) -> None:
-        """Oldest log first: else an old group could be replayed over a newer one."""
-        for name, wal in self._logs.items():
-            infos = [
-                fmt.encode_info(change.tgid, fmt.PRIMARY, fmt.COMPLETE)
-                for change in changes
-                if change.log == name
-            ]
-            if infos:
-                wal.append(b"".join(infos))
-        self._pending_size -= sum(len(one.group.body) for one in changes if not one.is_plan)
-
-    def _remove_finished(self) -> None:
-        """Logs that are left to us, and of which everything is in the year files: oldest first."""
-        wanted = {change.log for change in self._pending.waiting()}
-        for name in list(self._logs):
-            wal = self._logs[name]
-            if wal is self._active or name in wanted:
-                return
-            self._remove(wal)
-
-    def _remove(self, wal: Wal) -> None:
-        wal.mark(fmt.CLOSED, fmt.REPLAYED, self._pid)
-        wal.close()
-        self._disk.remove(wal.name)
-        del self._logs[wal.name]
-
     # Opening and closing
 
     def _recover(self, was_running: replay.WasRunning, *, salvage: bool) -> None:
         found = replay.look(self._disk, self._catalog)
         replay.refuse_if_owned(found, self._pid, was_running)
-        self._last_ns = found.last_ns
+        self._logs.last_ns = found.last_ns
         mended: list[str] = []
         if found.damage and salvage:
-            mended = replay.salvage(self._disk, found, self._next_ns())
+            mended = replay.salvage(self._disk, found, self._logs.next_ns())
             found = replay.look(self._disk, self._catalog)
         if found.damage:
             self.damage = tuple(found.damage)
@@ -334,9 +310,7 @@ class BarStore(Bars):
 
     def _replay(self, found: replay.Found) -> None:
         for one in found.logs:
-            file = self._disk.open(one.log.name, writable=True)
-            wal = self._logs[one.log.name] = Wal(self._disk, one.log.name, file, one.size)
-            wal.mark_replaying(self._pid)
+            self._logs.adopt(one.log.name, one.size)
         if self._undecided:
             self._wal()  # carried over before the logs that hold them go
         while self.write_back():
@@ -358,15 +332,11 @@ class BarStore(Bars):
             self._let_go()
 
     def _finish(self) -> None:
-        if self._active is not None and self._undecided:
-            self._active.mark(fmt.CLOSED, fmt.NOT_REPLAYED, self._pid)
-        elif self._active is not None:
-            self._remove(self._active)
+        self._logs.finish(is_wanted=bool(self._undecided))
 
     def _let_go(self) -> None:
         self._files.close()
-        for wal in self._logs.values():
-            wal.close()
+        self._logs.close()
         if hasattr(self, "_volume"):
             self._volume.close()
         self._lock.release()

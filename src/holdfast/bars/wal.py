@@ -79,12 +79,27 @@ class Content:
     tgid_max: int = 0
     stop: int = fmt.STATUS_SIZE  # behind the last write that is whole
     flaw: Flaw | None = None  # what is wrong behind it
+    _base: int = 0  # where in the file the bytes begin that are being read
     _by_tgid: dict[int, list[Change]] = field(default_factory=dict)
     _open: fmt.Group | None = None  # written, and not yet said to be committed
     _doubt: Damage | None = None  # damage, if any write is behind it; else a torn one
 
     def read(self, data: memoryview, start: int = fmt.STATUS_SIZE) -> None:
-        """Take in the bytes from `start` on.  Begin where `stop` was when more has come."""
+        """Take in a whole file, from byte `start` on."""
+        self._read(data, start)
+
+    def read_on(self, data: memoryview) -> None:
+        """Take in what has come: the bytes of the file behind `stop`."""
+        self._base = self.stop
+        self._read(data, 0)
+
+    def forget_done(self) -> None:
+        """Let go of groups that are in the year files."""
+        self.changes = [change for change in self.changes if not change.is_done]
+        for twins in self._by_tgid.values():
+            twins[:] = [change for change in twins if not change.is_done]
+
+    def _read(self, data: memoryview, start: int) -> None:
         scan = fmt.scan(data, start)
         for message in scan.messages:
             if isinstance(message, fmt.Info):
@@ -98,7 +113,7 @@ class Content:
         self.flaw = scan.flaw
         if self._doubt is not None:
             self.flaw = Flaw(self._doubt.offset, self._doubt.why)
-        elif self.flaw is None and self.stop < len(data):
+        elif self.flaw is None and self.stop < self._base + len(data):
             self.flaw = Flaw(self.stop, "a group that was not committed")
         self._open = self._doubt = None
 
@@ -119,7 +134,7 @@ class Content:
             self._complete(info.tgid)
         elif is_decision:
             self._decide(info)
-        self.stop = info.offset + fmt.INFO_SIZE
+        self.stop = self._base + info.offset + fmt.INFO_SIZE
 
     def _decide(self, info: fmt.Info) -> None:
         """An info has no checksum.  So a group of ours that waits for a decision says so itself,
@@ -157,16 +172,16 @@ class Content:
         """A group is decided in the write that brings it.  If not, that write was not whole."""
         if self._open is not None:
             why = "a whole group, and nothing says that it was committed"
-            self._doubt = Damage(self.name, self._open.offset, why)
+            self._doubt = Damage(self.name, self._base + self._open.offset, why)
             self._open = None
 
     def _take_gap(self, gap: fmt.Gap) -> None:
         self._settle_doubt()
         if self.is_foreign and gap.stop - gap.offset < fmt.GROUP_SIZE_MIN and self._open is None:
             self.stray.append(f"{gap.stop - gap.offset} stray bytes at {gap.offset}: {gap.why}")
-            self.stop = gap.stop
+            self.stop = self._base + gap.stop
         else:
-            self._doubt = Damage(self.name, gap.offset, gap.why)
+            self._doubt = Damage(self.name, self._base + gap.offset, gap.why)
         self._open = None
 
     def _settle_doubt(self) -> None:

@@ -32,7 +32,23 @@ _LOG = logging.getLogger("holdfast")
 Ints = npt.NDArray[np.int64]
 
 
-Write = tuple[str, int, bytes]  # where and what
+class Writes:
+    """Where and what to write, by columns: one object for each of thousands is too many."""
+
+    def __init__(self) -> None:
+        self.paths: list[str] = []
+        self.offsets: list[int] = []
+        self.data: list[bytes] = []
+
+    def add(self, path: str, offset: int, data: bytes) -> None:
+        self.paths.append(path)
+        self.offsets.append(offset)
+        self.data.append(data)
+
+    def carry_out(self, files: Files) -> None:
+        get = files.get
+        for path, offset, data in zip(self.paths, self.offsets, self.data, strict=True):
+            get(path).write_at(offset, data)
 
 
 class Batch:
@@ -45,8 +61,7 @@ class Batch:
         self.new: dict[str, wal.WriteSet] = {}
         self.bars: dict[str, list[wal.WriteSet]] = {}
         self.ticks: dict[str, list[wal.WriteSet]] = {}  # that no plan has taken in
-        self.data: list[Write] = []
-        self.index: list[Write] = []
+        self.data, self.index = Writes(), Writes()
         for change in changes:
             for one in () if change.is_plan else change.sets:
                 if one.kind == wal.FIXED or (one.kind == wal.REMOVED and one.width == 0):
@@ -75,7 +90,7 @@ def make_files(batch: Batch, catalog: Catalog, files: Files) -> None:
     for schema, key, year in new_files(batch.new.values()):
         files.make(year_path(key, year), _header(key, year, schema))
         catalog.add(key, year, schema)
-    for path in batch.paths - batch.new.keys():
+    for path in batch.paths - batch.new.keys() - catalog.present:
         named = split_path(path)
         if named is not None and named.year not in catalog.years(named.key):
             known = catalog.schema(named.key)
@@ -83,6 +98,7 @@ def make_files(batch: Batch, catalog: Catalog, files: Files) -> None:
                 raise CorruptError(path, 0, "it is gone, and nothing tells its columns")
             files.make(path, _header(named.key, named.year, known))
             catalog.add(named.key, named.year, known)
+    catalog.present |= batch.paths
 
 
 def _header(key: str, year: int, schema: fmt.Schema) -> fmt.Header:
@@ -165,13 +181,38 @@ class _Planner:
 
 def collect(batch: Batch, catalog: Catalog, files: Files) -> None:
     """All writes of a batch: what goes before the first sync, and what behind it."""
-    for path, sets in batch.bars.items():
-        named = split_path(path)
-        schema = catalog.schema(named.key) if named is not None else None
+    singles: dict[tuple[fmt.Schema, int], list[wal.WriteSet]] = {}
+    keys = [path[: path.rindex("/")] for path in batch.bars]
+    for sets, schema in zip(batch.bars.values(), catalog.schemas(keys), strict=True):
         assert schema is not None  # its files are made
-        _collect_bars(batch, path, schema, sets, files)
+        one = sets[0]
+        if len(sets) == one.count == 1 and one.kind == wal.FIXED:
+            singles.setdefault((schema, id(one.body)), []).append(one)
+        else:
+            _collect_bars(batch, one.path, schema, sets, files)
+    for (schema, _), ones in singles.items():
+        _collect_singles(batch, schema, ones)
     for plan in batch.plans:
         _collect_plan(batch, plan)
+
+
+def _collect_singles(batch: Batch, schema: fmt.Schema, ones: Sequence[wal.WriteSet]) -> None:
+    """One bar for each of many files, out of one group: the rule for bars as they come."""
+    width = schema.row.itemsize
+    body = np.frombuffer(ones[0].body, np.uint8)
+    at = np.array([one.at for one in ones])
+    taken = body[at[:, None] + np.arange(8 + width)]
+    index, data = taken[:, :8].copy().view("<i8")[:, 0], taken[:, 8:]
+    offsets = schema.offset_of(0) + index * schema.record_size
+    paths, size = [one.path for one in ones], len(ones)
+    fields = fmt.new_year_marked(index, data).astype("<i8").tobytes()
+    rows = data.tobytes()
+    batch.data.paths += paths
+    batch.data.offsets += (offsets + 8).tolist()
+    batch.data.data += [rows[n : n + width] for n in range(0, size * width, width)]
+    batch.index.paths += paths
+    batch.index.offsets += offsets.tolist()
+    batch.index.data += [fields[n : n + 8] for n in range(0, size * 8, 8)]
 
 
 def _collect_plan(batch: Batch, plan: Change) -> None:
@@ -179,22 +220,10 @@ def _collect_plan(batch: Batch, plan: Change) -> None:
         for one in sets if path else ():
             writes = batch.index if one.year else batch.data
             for offset, row in zip(one.index.tolist(), one.rows, strict=True):
-                writes.append((path, offset, row.tobytes()))
+                writes.add(path, offset, row.tobytes())
 
 
 def _collect_bars(
-    batch: Batch, path: str, schema: fmt.Schema, sets: Sequence[wal.WriteSet], files: Files
-) -> None:
-    if len(sets) == 1 and sets[0].count == 1 and sets[0].kind == wal.FIXED:
-        one = sets[0]  # the rule for bars as they come: no array is made for it
-        data = bytes(one.body[one.at + 8 : one.at + 8 + one.width])
-        index = int.from_bytes(one.body[one.at : one.at + 8], "little")
-        _collect_bar(batch, path, schema, index, data)
-    else:
-        _collect_many(batch, path, schema, sets, files)
-
-
-def _collect_many(
     batch: Batch, path: str, schema: fmt.Schema, sets: Sequence[wal.WriteSet], files: Files
 ) -> None:
     index: Ints = np.concatenate([one.index for one in sets])
@@ -207,7 +236,7 @@ def _collect_many(
     for low, high in pairwise([0, *cuts.tolist(), len(index)]):
         first, offset = int(index[low]), schema.offset_of(int(index[low]))
         if gone[low]:
-            batch.index.append((path, offset, bytes((high - low) * schema.record_size)))
+            batch.index.add(path, offset, bytes((high - low) * schema.record_size))
         elif high - low == 1:
             _collect_bar(batch, path, schema, first, rows[low].tobytes())
         else:
@@ -217,8 +246,8 @@ def _collect_many(
 def _collect_bar(batch: Batch, path: str, schema: fmt.Schema, index: int, data: bytes) -> None:
     offset = schema.offset_of(index)
     stored = index if index or any(data) else fmt.NO_DATA_MARK
-    batch.data.append((path, offset + 8, data))
-    batch.index.append((path, offset, stored.to_bytes(8, "little", signed=True)))
+    batch.data.add(path, offset + 8, data)
+    batch.index.add(path, offset, stored.to_bytes(8, "little", signed=True))
 
 
 def _collect_run(
@@ -235,11 +264,6 @@ def _collect_run(
     records = np.frombuffer(old, np.uint8).reshape(len(rows), -1).copy()
     width = schema.row.itemsize
     records[:, 8 : 8 + width] = np.ascontiguousarray(rows).view(np.uint8).reshape(len(rows), width)
-    batch.data.append((path, offset, records.tobytes()))
+    batch.data.add(path, offset, records.tobytes())
     records[:, :8] = index.astype("<i8").view(np.uint8).reshape(-1, 8)
-    batch.index.append((path, offset, records.tobytes()))
-
-
-def write(writes: Iterable[Write], files: Files) -> None:
-    for path, offset, data in writes:
-        files.get(path).write_at(offset, data)
+    batch.index.add(path, offset, records.tobytes())

@@ -79,7 +79,9 @@ class SimPosix(Posix):
         self._fds[self._next_fd] = node
         return self._next_fd
 
-    def pwrite(self, fd: int, data: memoryview, offset: int, *, sync: bool) -> int:
+    def pwrite(
+        self, fd: int, data: bytes | bytearray | memoryview, offset: int, *, sync: bool
+    ) -> int:
         inode, content = self._fds[fd], bytes(data)
         if self._call("write") == "short write" and len(content) > 1:
             self.fired["short write"] += 1
