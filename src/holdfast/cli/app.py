@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from holdfast.cli import demo, log, spark, torture
+from holdfast.cli import bars, demo, log, spark, torture
 from holdfast.cli.errors import EXPECTED, PIPE_CLOSED, report
 
 _SILENT = logging.NullHandler()  # what the library would log, commands say in their own words
@@ -49,7 +49,7 @@ class Root(TyperGroup):
             if os.environ.get("HOLDFAST_DEBUG"):
                 raise
             options = words[: words.index("--")] if "--" in words else words
-            return report(error, as_json="--json" in options)
+            return report(error, as_json="--json" in options, noun="".join(words[:1]))
         return code if isinstance(code, int) else 0
 
     def invoke(self, ctx: Any) -> Any:
@@ -71,6 +71,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(log.app, name="log")
+app.add_typer(bars.app, name="bars")
 app.add_typer(spark.app, name="spark")
 app.command()(torture.torture)
 app.command()(demo.demo)

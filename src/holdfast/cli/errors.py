@@ -45,12 +45,20 @@ _KINDS: list[tuple[type[Exception], str, int, str]] = [
     (ValueError, "usage", 1, ""),
 ]
 
+# What to do about a store of bars, where that is something else.
+_BARS_ADVICE = {
+    "corrupt": "`holdfast bars verify` shows how far it goes, `holdfast bars replay` what to do",
+    "not_a_directory": "a store is a directory, name that",
+}
+
 EXPECTED = tuple(kind[0] for kind in _KINDS)
 
 
-def report(error: Exception, *, as_json: bool) -> int:
+def report(error: Exception, *, as_json: bool, noun: str = "log") -> int:
     """Tell the error on stderr, in one line; return the exit code."""
     _, kind, code, advice = next(row for row in _KINDS if isinstance(error, row[0]))
+    if noun == "bars":
+        advice = _BARS_ADVICE.get(kind, advice)
     if isinstance(error, typer.TyperException):
         message, advice = error.format_message(), _help_for(error)
         if "\n" in message:  # a noun without a verb: the message is its help
