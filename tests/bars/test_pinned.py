@@ -45,7 +45,7 @@ def pinned(root: Path, symbols: list[str] | None = None) -> Pin:
 def closes(root: Path, pin: Pin, stamps: Stamps | None = None) -> dict[str, list[float]]:
     found: dict[str, list[float]] = {}
     for file in pin.files:
-        part = pin.only([file])
+        (part,) = pin.split([[file]])
         rows = read_pinned(OsDisk(root), part, file, ["Close"], stamps or Times(root))
         found.setdefault(file.key[0], []).extend(rows.columns[0].tolist())
     return found

@@ -10,7 +10,7 @@ from holdfast.bars import BarStore, staging
 from holdfast.bars.staging import Staged, Transaction
 from holdfast.errors import CorruptError
 from holdfast.testing import Fault, PowerLost, SimDisk
-from holdfast.testing.bars import open_store, quietly
+from holdfast.testing.bars import open_store
 
 START_NS = 1_609_545_600 * 10**9  # 2 January 2021
 DAY_NS = 86_400 * 10**9
@@ -71,20 +71,19 @@ def test_rows_of_many_tasks_appear_at_once_and_once() -> None:
 
 def test_no_crash_writes_a_part_or_anything_twice() -> None:
     outcomes = {False: 0, True: 0}
-    with quietly():
-        for dies_at in range(1000):
-            disk, transaction = disk_with_one(), Transaction("load", 1)
-            staged = stage_all(disk, transaction)
-            store = open_store(disk)
-            disk.posix.dies_at = disk.posix.operations + dies_at
-            try:
-                staging.commit(store, disk, staged, transaction)
-            except PowerLost:
-                for seed in range(3):
-                    outcomes[_judge(disk.after_power_cut(Random(seed)), transaction)] += 1
-                outcomes[_judge(disk.after_kill(), transaction)] += 1
-            else:
-                break
+    for dies_at in range(1000):
+        disk, transaction = disk_with_one(), Transaction("load", 1)
+        staged = stage_all(disk, transaction)
+        store = open_store(disk)
+        disk.posix.dies_at = disk.posix.operations + dies_at
+        try:
+            staging.commit(store, disk, staged, transaction)
+        except PowerLost:
+            for seed in range(3):
+                outcomes[_judge(disk.after_power_cut(Random(seed)), transaction)] += 1
+            outcomes[_judge(disk.after_kill(), transaction)] += 1
+        else:
+            break
     assert min(outcomes.values()) > 20
 
 
@@ -135,11 +134,10 @@ def test_a_failed_write_is_taken_back_by_the_next_owner() -> None:
         except OSError:
             before_the_fault = False
         disk.posix.fault = None
-        with quietly():
-            store.close()
-            with open_store(disk) as store:
-                staging.resume(store, disk)
-                assert prices(store) in ([AFTER] if before_the_fault else [BEFORE, AFTER])
+        store.close()
+        with open_store(disk) as store:
+            staging.resume(store, disk)
+            assert prices(store) in ([AFTER] if before_the_fault else [BEFORE, AFTER])
 
 
 def test_orphans_are_swept_by_job_by_application_and_by_age() -> None:

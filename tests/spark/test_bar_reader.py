@@ -47,9 +47,7 @@ def test_options_prune(spark: SparkSession, path: Path) -> None:
     ]
     end_ns = (YEAR_S[2021] + 86_400 + 3 * 3600) * 10**9
     begin_ns = YEAR_S[2021] * 10**9
-    expected = [
-        row for row in asked(path) if row[0] != "MSFT" and begin_ns <= row[1] <= end_ns
-    ]
+    expected = [row for row in asked(path) if row[0] != "MSFT" and begin_ns <= row[1] <= end_ns]
     assert 0 < len(expected) < 300
     found = [(row[1], row[2], row[0]) for row in rows_of(some)]
     assert sorted(found) == sorted((row[0], "1Min", row[5]) for row in expected)

@@ -51,8 +51,13 @@ def test_what_was_read_can_be_written_elsewhere(spark: SparkSession, tmp_path: P
     save(load(spark, source).repartition(3), target)
     assert asked(target) == asked(source)
     half = load(spark, source).selectExpr(
-        "symbol", "timestamp_micros(epoch_ns div 1000) AS time", "0F AS Close", "Volume", "Open",
-        "High", "Low",
+        "symbol",
+        "timestamp_micros(epoch_ns div 1000) AS time",
+        "0F AS Close",
+        "Volume",
+        "Open",
+        "High",
+        "Low",
     )
     save(half.where("symbol = 'MSFT'"), target)
     changed = [row if row[0] != "MSFT" else (*row[:5], 0.0, row[6]) for row in asked(source)]
@@ -75,7 +80,7 @@ def test_dead_tasks_and_twins_write_nothing_twice(spark: SparkSession, tmp_path:
             dead.touch()
             os.kill(os.getpid(), signal.SIGKILL)
 
-    options = {"attributes": "TICK", "ticks": "true", "txnAppId": "load", "txnVersion": 3}
+    options = {"attributes": "TICK", "ticks": "true", "txnAppId": "load", "txnVersion": "3"}
     save(numbers(spark, 3000).mapInArrow(trouble, TICKS), path, **options)
     assert dead.exists()
     assert prices(path) == list(range(3000))
@@ -232,7 +237,7 @@ def test_a_driver_killed_at_its_commit_leaves_all_or_nothing(
     assert killed.returncode == -signal.SIGKILL
     assert (path / ".staging" / "intent.json").exists()
     assert prices(path) == ([] if when == "before" else list(range(600)))
-    options = {"attributes": "TICK", "ticks": "true", "txnAppId": "a", "txnVersion": 1}
+    options = {"attributes": "TICK", "ticks": "true", "txnAppId": "a", "txnVersion": "1"}
     save(numbers(spark, 600), path, **options)
     assert prices(path) == list(range(600))
     assert staged(path) == [], "orphans of the killed run"

@@ -8,12 +8,12 @@ was are left out; but where a later group has replaced something, or may have, C
 raised.  A row that is shown is as it was when the pin was made, always.
 """
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from holdfast.bars import parts
-from holdfast.bars.catalog import Catalog, split_path, year_path
+from holdfast.bars import parts, replay
+from holdfast.bars.catalog import Catalog, YearPath, split_path, year_path
 from holdfast.bars.guest import BarReader
 from holdfast.bars.pending import Change, Overlay, Reading
 from holdfast.bars.query import AgainError, Query, Rows, Span, new_schema
@@ -64,14 +64,14 @@ class PinnedFile:
 
 @dataclass(frozen=True, slots=True)
 class Pin:
-    """Can be pickled, and cut into parts with `only`."""
+    """Can be pickled, and cut into parts."""
 
     columns: tuple[tuple[str, int], ...]
     is_variable: bool
     span: Span
     files: tuple[PinnedFile, ...]
     groups: tuple[bytes, ...]  # what lies over these files, in order of commit
-    logs: tuple[tuple[str, int], ...]  # names, oldest first, and how many groups each held
+    logs: tuple[tuple[str, int], ...]  # names, oldest first, and how far each was read
 
     @property
     def schema(self) -> Schema:
@@ -84,10 +84,14 @@ class Pin:
             for tgid, body in zip(tgids, self.groups, strict=True)
         ]
 
-    def only(self, files: Sequence[PinnedFile]) -> "Pin":
-        """The same state of some of the files."""
-        groups = _carried(self.changes(), {file.path for file in files})
-        return replace(self, files=tuple(files), groups=groups)
+    def split(self, parts: Sequence[Sequence[PinnedFile]]) -> "list[Pin]":
+        """The same state of some of the files each."""
+        where = {file.path: number for number, part in enumerate(parts) for file in part}
+        groups = _carried(self.changes(), where, len(parts))
+        return [
+            replace(self, files=tuple(part), groups=own)
+            for part, own in zip(parts, groups, strict=True)
+        ]
 
 
 class PinningReader(BarReader):
@@ -131,14 +135,13 @@ class PinningReader(BarReader):
         self._refresh()
         if not pin.logs or pin.logs[-1][0] not in self._logs:
             return None
-        held = dict(pin.logs)
-        contents = [(name, self._logs[name].content) for name in self._order()]
-        return [
-            change
-            for name, content in contents
-            if content is not None
-            for change in content.changes[held.get(name, 0) :]
-        ]
+        stops, found = dict(pin.logs), list[Change]()
+        for watched in sorted(self._logs.values(), key=lambda one: one.log.created_ns):
+            log, data = watched.log, watched.file.read_at(0, watched.size)
+            known = replay.read_log(log, data[: stops.get(log.name, 0)], self._disk, self._catalog)
+            whole = replay.read_log(log, data, self._disk, self._catalog)
+            found += whole.content.changes[len(known.content.changes) :]
+        return found
 
     def _pin(
         self,
@@ -149,37 +152,28 @@ class PinningReader(BarReader):
         stamps: Stamps,
         reading: Reading,
     ) -> Pin | None:
-        within = span.years()
+        within = [year for year in span.years() if years is None or year in years]
         found: dict[tuple[str, int], PinnedFile] = {}
         schemas: dict[str, Schema | None] = {}
         for symbol in self._catalog.symbols() if symbols is None else symbols:
             key = symbol + ending
             for year in self._catalog.years(key):
-                schemas.setdefault(key, None)
-                if year in within and (years is None or year in years):
+                schemas[key] = None
+                if year in within:
                     stamp = stamps(year_path(key, year))
                     found[key, year] = PinnedFile(key, year, stamp, self._last(key, year))
         overlay = reading.overlay()
-        logs = tuple(
-            (name, len(content.changes) if (content := self._logs[name].content) else 0)
-            for name in self._order()
-        )
-        for path in overlay.paths:
-            named = split_path(path)
-            if named is None or not named.key.endswith(ending):
-                continue
-            if symbols is not None and named.key.split("/")[0] not in symbols:
-                continue
-            new = overlay.new_file(path)
-            if new is not None:
-                schemas[named.key] = new_schema(new)
-            if named.year in within and (years is None or named.year in years):
-                found.setdefault(named, PinnedFile(named.key, named.year, None, None))
+        logs = tuple((content.name, content.stop) for content in self._contents())
+        for (key, year), new in _touched(overlay).items():
+            if key.endswith(ending) and (symbols is None or key.split("/")[0] in symbols):
+                schemas[key] = new_schema(new) if new is not None else schemas.get(key)
+                if year in within:
+                    found.setdefault((key, year), PinnedFile(key, year, None, None))
         schema = self._one_schema(schemas)
         if schema is None:
             return None
         files = tuple(found[name] for name in sorted(found))
-        groups = _carried(overlay.changes, {file.path for file in files})
+        (groups,) = _carried(overlay.changes, {file.path: 0 for file in files}, 1)
         return Pin(schema.columns, schema.is_variable, span, files, groups, logs)
 
     def _last(self, key: str, year: int) -> int | None:
@@ -301,18 +295,33 @@ class _Fixed:
         return self._overlay
 
 
-def _carried(changes: Iterable[Change], paths: Collection[str]) -> tuple[bytes, ...]:
-    """Of these groups, what concerns these files."""
-    found = []
+def _touched(overlay: Overlay) -> dict[YearPath, fmt.WriteSet | None]:
+    """The files that these groups concern, and what makes them if they are new."""
+    found: dict[YearPath, fmt.WriteSet | None] = {}
+    for change in overlay.changes:
+        for one in change.sets:
+            named = split_path(one.path)
+            if named is not None and (one.kind in _NEW or named not in found):
+                found[named] = one if one.kind in _NEW else None
+    return found
+
+
+def _carried(
+    changes: Iterable[Change], where: Mapping[str, int], count: int
+) -> list[tuple[bytes, ...]]:
+    """Of these groups, what concerns the files of each of so many parts."""
+    found: list[list[bytes]] = [[] for _ in range(count)]
     for change in changes:
-        kept = [one for one in change.sets if one.path in paths]
-        if not kept:
-            continue
-        if change.is_plan:
-            kept = [change.sets[0], *kept]
-        data = b"".join(_encode(one) for one in kept)
-        found.append(fmt.encode_group(change.tgid, data, len(kept))[9:-16])
-    return tuple(found)
+        kept: dict[int, list[fmt.WriteSet]] = {}
+        for one in change.sets:
+            if one.path in where:
+                kept.setdefault(where[one.path], []).append(one)
+        for number, sets in kept.items():
+            if change.is_plan:
+                sets = [change.sets[0], *sets]
+            data = b"".join(_encode(one) for one in sets)
+            found[number].append(fmt.encode_group(change.tgid, data, len(sets))[9:-16])
+    return [tuple(groups) for groups in found]
 
 
 def _encode(one: fmt.WriteSet) -> bytes:

@@ -58,6 +58,9 @@ class Schema:
     columns: tuple[tuple[str, int], ...]  # names and type codes
     is_variable: bool = False
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return schema_of, (self.columns, self.is_variable)  # also in another process
+
     @cached_property
     def row(self) -> np.dtype[Any]:
         """The columns without index and pad."""

@@ -117,7 +117,7 @@ class Shape:
         return batches
 
 
-def _array(column: np.ndarray, wanted: pa.DataType) -> pa.Array:  # type: ignore[type-arg]
+def _array(column: np.ndarray, wanted: pa.DataType) -> pa.Array:
     if pa.types.is_decimal(wanted):  # unsigned 64 bits are the lower half of a decimal
         wide = np.zeros((len(column), 2), np.uint64)
         wide[:, 0] = column

@@ -37,6 +37,7 @@ _USES: dict[str, tuple[Use, ...]] = {
 _SPELLING = {name.lower(): name for name in _USES}
 _YEARS = re.compile(r"([12][0-9]{3})(?:-([12][0-9]{3}))?")
 _NUMBER_MAX = 2**63
+_ALWAYS = Span()
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,7 @@ class BarOptions:
     attributes: str = ""
     symbols: tuple[str, ...] | None = None
     years: tuple[int, ...] | None = None
-    span: Span = Span()
+    span: Span = _ALWAYS
     columns: tuple[str, ...] | None = None
     partition_bytes: int = 16 * 2**20
     ticks: bool = False
@@ -126,12 +127,13 @@ def _years(values: Mapping[str, str]) -> tuple[int, ...] | None:
 
 def _span(values: Mapping[str, str]) -> Span:
     """ISO text as numpy reads it, UTC; or nanoseconds since 1970."""
-    ends: list[str | int | None] = []
-    for name in ("start", "end"):
+
+    def moment(name: str) -> str | int | None:
         text = values.get(name)
-        ends.append(int(text) if text and re.fullmatch(r"[0-9]{5,19}", text) else text)
+        return int(text) if text and re.fullmatch(r"[0-9]{5,19}", text) else text
+
     try:
-        return span_of(*ends, None, "last")
+        return span_of(moment("start"), moment("end"), None, "last")
     except ValueError as error:
         raise ValueError(f"set start and end to such as 2021-03-01T09:30: {error}") from error
 

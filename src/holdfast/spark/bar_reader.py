@@ -5,10 +5,10 @@ committed and not yet in the files travels with it.  See holdfast.bars.pinned fo
 the store is written to meanwhile.
 """
 
-import os
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -74,9 +74,9 @@ def pin_bars(options: BarOptions) -> Pin | None:
                 stamps=stamps_of(options.path),
             )
             if pin is None or not any(_is_fresh(file) for file in pin.files):
-                return pin
+                break
             time.sleep(1.5e-9 * _CLOCK_STEP_NS)
-    return replace(pin, files=tuple(_distrusted(file) for file in pin.files))
+    return pin and replace(pin, files=tuple(_distrusted(file) for file in pin.files))
 
 
 def share_out(pin: Pin, size: int) -> list[Pin]:
@@ -89,7 +89,7 @@ def share_out(pin: Pin, size: int) -> list[Pin]:
             filled = 0
         groups[-1].append(file)
         filled += file.used + _FILE_COST
-    return [pin.only(group) for group in groups]
+    return pin.split(groups)
 
 
 def read_batches(path: str, pin: Pin, shape: Shape) -> Iterator[pa.RecordBatch]:
@@ -115,7 +115,7 @@ def stamps_of(root: str) -> Stamps:
 
     def stamp(name: str) -> Stamp | None:
         try:
-            found = os.stat(f"{root}/{name}")
+            found = Path(root, name).stat()
         except FileNotFoundError:
             return None
         return Stamp(found.st_mtime_ns, found.st_size, found.st_blocks * 512)

@@ -166,7 +166,7 @@ def check_columns(schema: StructType, symbol: str | None) -> None:
     if len(moments) != 1:
         raise ValueError(f"bring the column {EPOCH_NS} or {TIME}: one of the two")
     (moment,) = moments
-    if not isinstance(schema[moment].dataType, _MOMENTS[moment]):
+    if type(schema[moment].dataType) not in _MOMENTS[moment]:
         raise ValueError(f"cast {moment} to {_MOMENTS[moment][0]().simpleString().upper()}")
     stored = names - {SYMBOL, moment}
     if TIMEFRAME in stored:

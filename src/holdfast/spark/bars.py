@@ -52,7 +52,9 @@ class BarSource(DataSource):
     def reader(self, schema: StructType) -> BarReading:
         options = self._parsed.only_for("read")
         if options.columns not in (None, tuple(schema.fieldNames())):
-            raise ValueError("choose columns with .schema(...) or the option columns, not with both")
+            raise ValueError(
+                "choose columns with .schema(...) or the option columns, not with both"
+            )
         refuse_other(schema, infer_schema(options.choosing(schema.fieldNames())))
         return BarReading(options, schema)
 
