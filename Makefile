@@ -4,13 +4,13 @@ BIN := .venv/bin
 SECONDS ?= 10
 PART ?= logs
 
-.PHONY: demo test check bench docs clean
+.PHONY: demo test check bench docs proto clean
 
 demo: .venv/ready
 	$(BIN)/holdfast demo $(DEMO_ARGS)
 
 test: .venv/ready
-	$(BIN)/pytest $(TEST_ARGS)
+	$(BIN)/pytest -n 2 $(TEST_ARGS)
 
 check: .venv/ready
 	$(BIN)/ruff format --check .
@@ -23,6 +23,9 @@ bench: .venv/ready
 
 docs: .venv/ready
 	$(BIN)/python docs/build.py
+
+proto: .venv/ready
+	$(BIN)/python -m grpc_tools.protoc -Isrc --python_out=src --pyi_out=src src/holdfast/formats/manifest/manifest.proto
 
 .venv/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from benchmarks.harness import Measure, race
 from holdfast.bars import BarStore, open_bars
 from holdfast.disk import OsDisk
-from holdfast.testing.bars import BarExplorer, quietly
+from holdfast.testing.bars import BarExplorer
 
 START_NS, MINUTE_NS = 1_609_718_400 * 10**9, 60 * 10**9
 PRICES = ("Open", "High", "Low", "Close")
@@ -138,12 +138,11 @@ def files_at_once(scale: float) -> Iterator[Measure]:
 def simulator(scale: float) -> Iterator[Measure]:
     """Crash images of whole stores per second of CPU."""
     explorer, rates = BarExplorer(images_per_point=12), []
-    with quietly():
-        for sequence in list(explorer.sequences(2))[: max(5, int(60 * scale))]:
-            started, seen = time.process_time(), explorer.images
-            explorer.every_crash_point(sequence)
-            if explorer.images > seen:
-                rates.append((explorer.images - seen) / (time.process_time() - started))
+    for sequence in list(explorer.sequences(2))[: max(5, int(60 * scale))]:
+        started, seen = time.process_time(), explorer.images
+        explorer.every_crash_point(sequence)
+        if explorer.images > seen:
+            rates.append((explorer.images - seen) / (time.process_time() - started))
     median = statistics.median(rates)
     quartiles = statistics.quantiles(rates, n=4)
     spreads = {"holdfast": (quartiles[2] - quartiles[0]) / 2 / median}

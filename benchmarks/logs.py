@@ -11,7 +11,8 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,31 @@ from holdfast.testing import Explorer
 from holdfast.testing.shanghai import ShanghaiSubject
 
 Appender = Callable[[list[bytes]], object]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A format: how its logs are opened, and what is hoped of it."""
+
+    owner: Callable[..., Any]
+    guest: Callable[[OsDisk], Any]
+    scan_aims: dict[int, dict[str, float]]  # by the size of entries
+    recovery_aim_ms: float
+    remove_head: Callable[[Any, int], object]
+    forget: Callable[[Path], object]  # what would spare recovery its work
+    raw_size: int = 0  # of the file that raw writes go to, if it is allocated before
+    options: Mapping[str, Any] = field(default_factory=dict)  # of a log that is appended to
+
+
+SHANGHAI = Kind(
+    owner=ShanghaiLog,
+    guest=ShanghaiGuest,
+    scan_aims={100: {"SQLite": 1.0}, 1024: {}},
+    recovery_aim_ms=300,
+    remove_head=lambda log, first: log.compact(Retention(before=first)),
+    forget=lambda directory: (directory / "metadata.json").unlink(),
+    options={"segment_size_max": 1 << 40},
+)
 
 
 def run(scale: float, only: str) -> Iterator[Measure]:
@@ -48,11 +74,14 @@ def run(scale: float, only: str) -> Iterator[Measure]:
 class Peers:
     """Everyone who appends durably, in a directory of its own."""
 
-    def __init__(self) -> None:
+    def __init__(self, kind: Kind) -> None:
         self.directory = Path(tempfile.mkdtemp(prefix="bench-", dir="."))
-        self.log = ShanghaiLog(OsDisk(self.directory / "holdfast"), segment_size_max=1 << 40)
+        self.log = kind.owner(OsDisk(self.directory / "holdfast"), **kind.options)
         self.raw = os.open(self.directory / "raw", os.O_CREAT | os.O_RDWR)
-        self.raw_at = 0
+        self.raw_at, self.raw_size = 0, kind.raw_size
+        if self.raw_size:
+            os.posix_fallocate(self.raw, 0, self.raw_size)
+            os.fsync(self.raw)
         self.sqlite = sqlite3.connect(
             self.directory / "sqlite", isolation_level=None, check_same_thread=False
         )
@@ -74,6 +103,8 @@ class Peers:
 
     def append_raw(self, payloads: list[bytes]) -> None:
         data = b"".join(payloads) + bytes(8 * len(payloads))  # as many bytes as the log writes
+        if self.raw_size and self.raw_at + len(data) > self.raw_size:
+            self.raw_at = 0
         os.pwrite(self.raw, data, self.raw_at)
         os.fdatasync(self.raw)
         self.raw_at += len(data)
@@ -119,14 +150,14 @@ class Peers:
         shutil.rmtree(self.directory)
 
 
-def appends(scale: float) -> Iterator[Measure]:
+def appends(scale: float, kind: Kind = SHANGHAI) -> Iterator[Measure]:
     aims = {
         1: (0.93, 1.8, 1.8, 1.1, 1.05),
         100: (0.87,),
         1000: (0.82, 4.5, 2, 2.2, 2.2),
     }
     for size, rounds in ((1, 600), (100, 300), (1000, 150)):
-        peers = Peers()
+        peers = Peers(kind)
         batch = [random.randbytes(128) for _ in range(size)]
         contenders = {name: partial(append, batch) for name, append in peers.all().items()}
         medians, spreads = race(contenders, rounds=int(rounds * scale) or 3, per=1e-6)
@@ -136,8 +167,8 @@ def appends(scale: float) -> Iterator[Measure]:
         peers.close()
 
 
-def mixed_appends(scale: float) -> Iterator[Measure]:
-    peers = Peers()
+def mixed_appends(scale: float, kind: Kind = SHANGHAI) -> Iterator[Measure]:
+    peers = Peers(kind)
     batch = [random.randbytes(random.randrange(16, 240)) for _ in range(1000)]
     contenders = {
         "holdfast": lambda: peers.log.append(batch),
@@ -149,8 +180,8 @@ def mixed_appends(scale: float) -> Iterator[Measure]:
     peers.close()
 
 
-def threads(scale: float) -> Iterator[Measure]:
-    peers, lock = Peers(), threading.Lock()
+def threads(scale: float, kind: Kind = SHANGHAI) -> Iterator[Measure]:
+    peers, lock = Peers(kind), threading.Lock()
     payload = [random.randbytes(128)]
 
     def locked(append: Appender) -> Appender:
@@ -189,11 +220,11 @@ def threads(scale: float) -> Iterator[Measure]:
 class Filled:
     """The same entries in a sealed log, SQLite and LMDB."""
 
-    def __init__(self, count: int, size: int) -> None:
+    def __init__(self, kind: Kind, count: int, size: int) -> None:
         self.directory = Path(tempfile.mkdtemp(prefix="bench-", dir="."))
         self.count, self.size = count, size
         payloads = [random.randbytes(size) for _ in range(1000)]
-        with ShanghaiLog(OsDisk(self.directory / "log")) as log:
+        with kind.owner(OsDisk(self.directory / "log")) as log:
             self.sqlite = sqlite3.connect(self.directory / "sqlite", isolation_level=None)
             self.sqlite.execute("pragma journal_mode=wal")
             self.sqlite.execute("pragma synchronous=off")
@@ -217,12 +248,12 @@ class Filled:
         shutil.rmtree(self.directory)
 
 
-def scans(scale: float) -> Iterator[Measure]:
+def scans(scale: float, kind: Kind = SHANGHAI) -> Iterator[Measure]:
     for count, size in ((600_000, 100), (100_000, 1024)):
-        filled = Filled(int(count * scale) // 1000 * 1000, size)
+        filled = Filled(kind, int(count * scale) // 1000 * 1000, size)
 
         def ours(filled: Filled = filled) -> None:
-            guest = ShanghaiGuest(OsDisk(filled.directory / "log"))
+            guest = kind.guest(OsDisk(filled.directory / "log"))
             rows = sum(batch.num_rows for batch in guest.scan())
             assert rows == filled.count
 
@@ -238,15 +269,14 @@ def scans(scale: float) -> Iterator[Measure]:
         gigabytes = filled.count * size / 1e9
         medians, spreads = race(contenders, rounds=7, clock=time.process_time)
         rates = {name: gigabytes / median for name, median in medians.items()}
-        hopes = {"SQLite": 1.0} if size == 100 else {}
-        name = f"scan with every checksum, {size} B entries (CPU)"
+        name, hopes = f"scan with every checksum, {size} B entries (CPU)", kind.scan_aims[size]
         yield Measure(name, "GB/s", rates, spreads, higher_is_better=True, aims=hopes)
         filled.close()
 
 
-def random_reads(scale: float) -> Iterator[Measure]:
-    filled = Filled(200_000, 100)
-    guest = ShanghaiGuest(OsDisk(filled.directory / "log"))
+def random_reads(scale: float, kind: Kind = SHANGHAI) -> Iterator[Measure]:
+    filled = Filled(kind, 200_000, 100)
+    guest = kind.guest(OsDisk(filled.directory / "log"))
     wanted = [random.randrange(1, filled.count) for _ in range(max(100, int(20_000 * scale)))]
     guest.read(1)
 
@@ -269,37 +299,38 @@ def random_reads(scale: float) -> Iterator[Measure]:
     filled.close()
 
 
-def recovery(scale: float) -> Iterator[Measure]:
+def recovery(scale: float, kind: Kind = SHANGHAI) -> Iterator[Measure]:
     directory = Path(tempfile.mkdtemp(prefix="bench-", dir="."))
-    log = ShanghaiLog(OsDisk(directory))
+    log = kind.owner(OsDisk(directory))
     payloads = [random.randbytes(100) for _ in range(1000)]
     while log.segments()[-1].size < 64e6 * scale:
         log.append(payloads)
+    (segment,) = log.segments()
     log.close()
 
     def open_it() -> None:
-        (directory / "metadata.json").unlink()
-        ShanghaiLog(OsDisk(directory)).close()
+        kind.forget(directory)
+        kind.owner(OsDisk(directory)).close()
 
     def read_it() -> None:
-        (directory / "segment_00001.wal").read_bytes()
+        (directory / segment.name).read_bytes()
 
     medians, spreads = race({"holdfast": open_it, "reading the bytes": read_it}, rounds=7, per=1e-3)
     name = "recovery of a full 64 MiB tail, 100 B entries"
-    yield Measure(name, "ms", medians, spreads, aims={"holdfast": 300})
+    yield Measure(name, "ms", medians, spreads, aims={"holdfast": kind.recovery_aim_ms})
     shutil.rmtree(directory)
 
 
-def compaction(scale: float) -> Iterator[Measure]:
+def compaction(scale: float, kind: Kind = SHANGHAI) -> Iterator[Measure]:
     times: list[float] = []
     for _ in range(3):
         directory = Path(tempfile.mkdtemp(prefix="bench-", dir="."))
-        log = ShanghaiLog(OsDisk(directory))
+        log = kind.owner(OsDisk(directory))
         batch = [random.randbytes(1024) for _ in range(1000)]
         for _ in range(max(20, int(200 * scale))):
             log.append(batch)
         started = time.perf_counter()
-        log.compact(Retention(before=int(log.last_index * 0.95)))
+        kind.remove_head(log, int(log.last_index * 0.95) + 1)
         times.append((time.perf_counter() - started) * 1e3)
         log.close()
         shutil.rmtree(directory)

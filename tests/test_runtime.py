@@ -8,7 +8,14 @@ import pytest
 
 from holdfast import runtime
 from holdfast.errors import PoisonedError
-from holdfast.runtime import GroupCommit, from_rfc3339, new_id, now_ms, to_rfc3339
+from holdfast.runtime import (
+    GroupCommit,
+    Runtime,
+    from_rfc3339,
+    new_id,
+    now_ms,
+    to_rfc3339,
+)
 from holdfast.testing.log_contract import run_all
 
 
@@ -148,16 +155,61 @@ def test_a_process_is_known_by_its_number_and_its_start() -> None:
     assert runtime.open_files_max() > 10
 
 
-def test_a_step_is_repeated_until_it_is_closed_or_fails() -> None:
+def test_workers_answer_in_order_and_raise_the_first_error() -> None:
+    workers = Runtime().workers(3)
+    workers.close()  # nothing was asked of it
+    workers = Runtime().workers(3)
+    assert workers.map(lambda n: n * n, range(10)) == [n * n for n in range(10)]
+
+    def fail_at(n: int) -> int:
+        if n > 4:
+            raise OSError(n, "no")
+        return n
+
+    with pytest.raises(OSError, match="5"):
+        workers.map(fail_at, range(10))
+    done: list[int] = []
+    for n in range(5):
+        workers.submit(lambda n=n: done.append(n))  # type: ignore[misc]
+    workers.close()
+    assert sorted(done) == list(range(5))
+
+
+def test_a_ticker_ticks_until_it_is_closed() -> None:
+    ticked = threading.Event()
     calls: list[int] = []
-    repeated = runtime.Repeated(lambda: calls.append(1), 1)
-    while len(calls) < 3:
-        pass
-    repeated.close()
+
+    def tick() -> None:
+        calls.append(1)
+        if len(calls) == 3:
+            ticked.set()
+
+    ticker = Runtime().ticker(1, tick)
+    assert ticked.wait(10)
+    ticker.close()
     count = len(calls)
-    failing = runtime.Repeated(lambda: 1 // 0, 1)
-    while failing.error is None:
-        pass
-    failing.close()
-    assert isinstance(failing.error, ZeroDivisionError)
+    time.sleep(0.02)
     assert len(calls) == count
+
+
+def test_a_ticker_may_be_closed_by_its_own_step() -> None:
+    closed = threading.Event()
+    made = threading.Event()
+
+    def tick() -> None:
+        assert made.wait(10)
+        ticker.close()
+        closed.set()
+
+    ticker = Runtime().ticker(1, tick)
+    made.set()
+    assert closed.wait(10)
+
+
+def test_time_goes_on_and_chance_stays_within_its_bounds() -> None:
+    runtime = Runtime()
+    before, wall = runtime.monotonic_ms(), runtime.now_ms()
+    runtime.sleep_ms(3)
+    assert runtime.monotonic_ms() - before >= 2
+    assert runtime.now_ms() >= wall
+    assert all(0 <= runtime.jitter(5) <= 5 for _ in range(100))

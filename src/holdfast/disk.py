@@ -105,10 +105,7 @@ class Disk(Protocol):
     def open(self, name: str, *, writable: bool = False) -> File: ...
 
     def make(self, name: str) -> File:
-        """Open for writing what is there, or an empty file in directories made for it.
-
-        Nothing of it is durable before Volume.sync.
-        """
+        """Open what is there, or a new file in new directories; durable only by Volume.sync."""
         ...
 
     def volume(self) -> Volume: ...
@@ -211,7 +208,7 @@ class OsFile:
 
     def _poisoned_by(self, error: OSError) -> OSError:
         self._poison = f"an earlier write or sync failed ({error.strerror})"
-        return _explained(error, self._path)
+        return explained(error, self._path)
 
 
 class OsDisk:
@@ -303,6 +300,11 @@ class OsDisk:
             raise
         return lock
 
+    def lock_holder(self, name: str) -> str:
+        """The process that has a file locked, told without touching the lock; else nothing."""
+        with contextlib.closing(self.open(name)) as file:
+            return self._posix.lock_holder(file._fd)
+
     def _lock(self, name: str, flags: int) -> "OsLock":
         fd = self._open(self._at(name), flags)
         if self._posix.try_lock(fd):
@@ -345,7 +347,7 @@ class OsDisk:
         try:
             return self._posix.open(path, flags)
         except OSError as error:
-            raise _explained(error, path) from error
+            raise explained(error, path) from error
 
     def _make_directory(self, path: str, *, durably: bool = True) -> None:
         if (path in self._inside and path != self._path) or self._posix.exists(path):
@@ -381,7 +383,8 @@ class OsLock:
             self._fd = -1
 
 
-def _explained(error: OSError, path: str) -> OSError:
+def explained(error: OSError, path: str) -> OSError:
+    """The same, with the path, and with advice where the disk is full."""
     if error.errno not in _FULL:
         return OSError(error.errno, error.strerror, path)
     advice = "free some space and reopen; what was acknowledged is safe"

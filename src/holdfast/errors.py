@@ -5,9 +5,11 @@
       UnsupportedError  well-formed, but not a version we read        -> use the right reader
       LockedError       another process owns the store                -> stop it, or open read-only
       FencedError       another writer has taken over                 -> close; never retry
+      JobLostError      the job was ended or has expired              -> begin it again
       PoisonedError     an earlier write or sync failed               -> close and reopen
       DiskFullError     no space left for this write                  -> free space, then reopen
       OutOfRangeError   no such index in this log                     -> ask first_index, last_index
+      UnavailableError  the object store does not answer              -> wait, then reopen
       MissingError      the machine lacks a part                      -> install what it names
 
 Wrong arguments are ValueError.  What else the operating system refuses stays OSError.
@@ -41,6 +43,10 @@ class FencedError(HoldfastError):
     """Another writer has taken over."""
 
 
+class JobLostError(HoldfastError):
+    """A compaction or a bulk load that the manifest no longer knows: what it wrote is garbage."""
+
+
 class PoisonedError(HoldfastError):
     """An earlier write or sync failed, so what the disk holds is unknown until it is reopened."""
 
@@ -51,6 +57,10 @@ class DiskFullError(HoldfastError, OSError):
 
 class OutOfRangeError(HoldfastError, IndexError):
     """The log has no entry of that index."""
+
+
+class UnavailableError(HoldfastError):
+    """The object store, or the records' store, did not answer: a change may have been made."""
 
 
 class MissingError(HoldfastError):

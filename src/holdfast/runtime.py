@@ -4,16 +4,22 @@ Stores never import time, uuid or threading; they use, and are given, what is he
 """
 
 import os
+import random
 import resource
 import threading
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Generic, TypeVar
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from holdfast.errors import PoisonedError
+
+if TYPE_CHECKING:
+    from concurrent.futures import Executor
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -47,6 +53,155 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 def new_id() -> uuid.UUID:
     return uuid.uuid4()
+
+
+def monotonic_ms() -> int:
+    """Milliseconds since the machine started.  Time that it slept counts too."""
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000
+
+
+def jitter(most: float) -> float:
+    """Any number from 0 to `most`."""
+    return random.uniform(0, most)
+
+
+def sleep_ms(delay_ms: float) -> None:
+    time.sleep(delay_ms / 1000)
+
+
+class Lock(Protocol):
+    """One thread at a time; entered with `with`."""
+
+    def __enter__(self) -> bool: ...
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+        /,
+    ) -> None: ...
+
+
+class Condition(Protocol):
+    """Where threads that hold its lock wait until others tell them to look again."""
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Let go of the lock, wait to be notified, hold it again; False if time ran out."""
+        ...
+
+    def notify(self, n: int = 1) -> None: ...
+
+    def notify_all(self) -> None: ...
+
+
+class Workers(Protocol):
+    """A few threads for what need not be done by the caller's."""
+
+    def submit(self, step: Callable[[], None], /) -> None:
+        """Run `step` soon.  It keeps its errors to itself."""
+        ...
+
+    def map(self, function: Callable[[Item], Result], items: Iterable[Item], /) -> list[Result]:
+        """The answers in the order of the items; the first error is raised."""
+        ...
+
+    def close(self) -> None:
+        """Return when all that was submitted has run."""
+        ...
+
+
+class Ticker(Protocol):
+    """A step that is called again and again."""
+
+    def close(self) -> None:
+        """Return when the step does not run and will not run again."""
+        ...
+
+
+class ThreadWorkers:
+    """See Workers."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._executor: Executor | None = None  # many stores never need one
+        self._mutex = threading.Lock()
+
+    def submit(self, step: Callable[[], None], /) -> None:
+        self._threads().submit(step)
+
+    def map(self, function: Callable[[Item], Result], items: Iterable[Item], /) -> list[Result]:
+        return list(self._threads().map(function, items))
+
+    def close(self) -> None:
+        with self._mutex:
+            executor = self._executor
+        if executor is not None:
+            executor.shutdown()
+
+    def _threads(self) -> "Executor":
+        with self._mutex:
+            if self._executor is None:
+                from concurrent.futures import ThreadPoolExecutor
+
+                self._executor = ThreadPoolExecutor(self._count, "holdfast")
+            return self._executor
+
+
+class ThreadTicker:
+    """See Ticker.  The first call is one interval after the start."""
+
+    def __init__(self, interval_ms: float, step: Callable[[], None]) -> None:
+        self._interval, self._step = interval_ms / 1000, step
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="holdfast-ticker", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        self._stop.set()
+        if self._thread is not threading.current_thread():
+            self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stop.wait(self._interval):
+            self._step()
+
+
+@dataclass(frozen=True, slots=True)
+class Runtime:
+    """All that a store sees of time, chance and threads.  A simulation gives another one.
+
+    `condition(lock)` belongs to that lock; several may belong to one.
+    """
+
+    now_ms: Callable[[], int] = now_ms
+    monotonic_ms: Callable[[], int] = monotonic_ms
+    new_id: Callable[[], uuid.UUID] = new_id
+    jitter: Callable[[float], float] = jitter
+    sleep_ms: Callable[[float], None] = sleep_ms
+    lock: Callable[[], Lock] = threading.Lock
+    condition: Callable[[Any], Condition] = threading.Condition
+    workers: Callable[[int], Workers] = ThreadWorkers
+    ticker: Callable[[float, Callable[[], None]], Ticker] = ThreadTicker
+
+
+def until_called(subscribe: Callable[[Callable[[], None]], None]) -> Generator[Any, None, None]:
+    """For `__await__`: suspend the task until what was given to `subscribe` is called, anywhere."""
+    import asyncio  # it takes a while, and few need it
+
+    loop = asyncio.get_running_loop()
+    woken: asyncio.Future[None] = loop.create_future()
+
+    def wake() -> None:
+        if not woken.done():  # it may have been cancelled
+            woken.set_result(None)
+
+    def wake_from_any_thread() -> None:
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(wake)
+
+    subscribe(wake_from_any_thread)
+    return woken.__await__()
 
 
 class _Ticket(Generic[Item]):
@@ -134,11 +289,6 @@ def now_ns() -> int:
     return time.time_ns()
 
 
-def mutex() -> threading.Lock:
-    """One thread at a time; entered with `with`."""
-    return threading.Lock()
-
-
 def own_pid() -> int:
     return os.getpid()
 
@@ -170,31 +320,3 @@ def process_started_ns(pid: int) -> int | None:
     ticks_ns = int(fields[19]) * 10**9 // os.sysconf("SC_CLK_TCK")
     booted_ns = time.time_ns() - time.clock_gettime_ns(time.CLOCK_BOOTTIME)
     return booted_ns + ticks_ns
-
-
-class Repeated:
-    """A step that a thread of its own takes again and again, `interval_ms` after each time.
-
-    After an error it is not taken again: `error` says why, and whoever relies on it must ask.
-    """
-
-    def __init__(self, step: Callable[[], object], interval_ms: float) -> None:
-        self.error: BaseException | None = None
-        self._step, self._interval_s = step, interval_ms / 1000
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="holdfast-repeated", daemon=True)
-        self._thread.start()
-
-    def close(self) -> None:
-        """Return when the step does not run and will not run again."""
-        self._stop.set()
-        if self._thread is not threading.current_thread():
-            self._thread.join()
-
-    def _run(self) -> None:
-        while not self._stop.wait(self._interval_s):
-            try:
-                self._step()
-            except BaseException as error:
-                self.error = error
-                return

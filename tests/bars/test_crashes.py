@@ -3,7 +3,7 @@
 import pytest
 
 from holdfast.testing.bar_logs import LogExplorer
-from holdfast.testing.bars import BarExplorer, quietly
+from holdfast.testing.bars import BarExplorer
 
 LONG = (
     ("many", "write back", "ticks", "delete", "write back", "reopen"),
@@ -16,15 +16,14 @@ IMAGES = 100_000
 
 def test_no_crash_loses_or_invents_anything() -> None:
     explorer, logs = BarExplorer(images_per_point=4), LogExplorer()
-    with quietly():
-        for sequence in (*explorer.sequences(2), *LONG):
-            explorer.every_crash_point(sequence)
-        for seed in range(150):
-            explorer.lives(seed)
-        seed = 0
-        while explorer.images + logs.images < IMAGES:
-            logs.life(seed)
-            seed += 1
+    for sequence in (*explorer.sequences(2), *LONG):
+        explorer.every_crash_point(sequence)
+    for seed in range(150):
+        explorer.lives(seed)
+    seed = 0
+    while explorer.images + logs.images < IMAGES:
+        logs.life(seed)
+        seed += 1
     print(f"{explorer.images} images of stores, {logs.images} of logs: {dict(explorer.fired)}")
     assert explorer.images > 4000
     assert explorer.acknowledged > 500
@@ -36,8 +35,7 @@ def test_no_crash_loses_or_invents_anything() -> None:
 @pytest.mark.parametrize("kind", ["eio", "enospc", "short write", "sync eio"])
 def test_no_failing_call_loses_or_invents_anything(kind: str) -> None:
     explorer = BarExplorer()
-    with quietly():
-        explorer.every_fault(LONG[0], kind, for_ever=False)
-        explorer.every_fault(("many", "write back", "ticks", "write back"), kind, for_ever=True)
-        explorer.every_fault(("prepare", "bar", "decide", "write back"), kind, for_ever=False)
+    explorer.every_fault(LONG[0], kind, for_ever=False)
+    explorer.every_fault(("many", "write back", "ticks", "write back"), kind, for_ever=True)
+    explorer.every_fault(("prepare", "bar", "decide", "write back"), kind, for_ever=False)
     assert explorer.fired[kind] > 20

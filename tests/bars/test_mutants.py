@@ -21,7 +21,7 @@ from holdfast.formats import market_wal as fmt
 from holdfast.formats import year_file
 from holdfast.testing import PowerLost, SimDisk
 from holdfast.testing.bar_logs import LogExplorer
-from holdfast.testing.bars import BarExplorer, open_store, quietly
+from holdfast.testing.bars import BarExplorer, open_store
 from holdfast.testing.sim_disk import SimPosix
 
 Patch = Callable[[pytest.MonkeyPatch], None]
@@ -36,23 +36,22 @@ def mutant(patch: Patch) -> Patch:
 
 def examine() -> None:
     """A short form of all."""
-    with quietly():
-        no_record_is_in_a_year_file_before_its_data()
-        logs = LogExplorer()
-        for seed in range(8):
-            logs.life(seed, images_per_point=8)
-        explorer = BarExplorer(images_per_point=3)
-        explorer.every_fault(("many", "write back", "ticks"), "sync eio", for_ever=False)
-        for sequence in (
-            ("many", "write back"),
-            ("ticks", "write back", "ticks", "write back"),
-            ("prepare", "many", "many", "write back", "decide", "write back"),
-        ):
-            explorer.every_crash_point(sequence)
-        thorough = BarExplorer(images_per_point=60)
-        thorough.every_crash_point(("ticks", "write back"), first=30)
-        for seed in range(1000, 1030):
-            explorer.lives(seed)
+    no_record_is_in_a_year_file_before_its_data()
+    logs = LogExplorer()
+    for seed in range(8):
+        logs.life(seed, images_per_point=8)
+    explorer = BarExplorer(images_per_point=3)
+    explorer.every_fault(("many", "write back", "ticks"), "sync eio", for_ever=False)
+    for sequence in (
+        ("many", "write back"),
+        ("ticks", "write back", "ticks", "write back"),
+        ("prepare", "many", "many", "write back", "decide", "write back"),
+    ):
+        explorer.every_crash_point(sequence)
+    thorough = BarExplorer(images_per_point=60)
+    thorough.every_crash_point(("ticks", "write back"), first=30)
+    for seed in range(1000, 1030):
+        explorer.lives(seed)
 
 
 def no_record_is_in_a_year_file_before_its_data() -> None:

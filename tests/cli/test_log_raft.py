@@ -64,6 +64,13 @@ def test_inspect_shows_codec_and_stable_keys(server: Path, run: Run) -> None:
     assert (document["format"], document["entries"]) == ("raft-wal", 9)
 
 
+def test_inspect_speaks_prometheus(server: Path, run: Run) -> None:
+    text = run("log", "inspect", server, "--prometheus").stdout
+    labels = f'{{path="{server}",format="raft-wal"}}'
+    assert f"# TYPE holdfast_log_last_index gauge\nholdfast_log_last_index{labels} 9\n" in text
+    assert f"holdfast_log_last_segment_age_seconds{labels} " in text
+
+
 def test_verify_holds_checkpoints_to_their_sums(tmp_path: Path, run: Run) -> None:
     path = tmp_path / "raft"
     with RaftWal(OsDisk(path)) as wal:

@@ -9,7 +9,16 @@ import pytest
 
 from holdfast.bars.group import NewFile
 from holdfast.bars.replay import committed
-from holdfast.formats import bolt, market_wal, marketstore_wal, raft_wal, shanghai, year_file
+from holdfast.formats import (
+    bolt,
+    manifest,
+    market_wal,
+    marketstore_wal,
+    raft_wal,
+    shanghai,
+    sst,
+    year_file,
+)
 from holdfast.formats.raft_entry import RaftEntry, encode_entry
 
 PAGES = Path(__file__).parents[2] / "docs" / "formats"
@@ -19,7 +28,7 @@ STORE = bolt.encode(
         b"wal-meta": bolt.Bucket({b"m": b'{"NextSegmentID":0,"Segments":[]}'}),
     }
 )
-NEXT = bolt.commit(bolt.Image(1, 4096, {}, 32768, 4, frozenset([2, 3]), frozenset()), {})
+NEXT = bolt.commit(bolt.Image(1, 4096, {}, 32768, 4, frozenset([2, 3])), {})
 RAFT_ENTRY = encode_entry(RaftEntry(1, 1, 0, bytes((31 + 7 * j) & 255 for j in range(50))))
 RAFT_HEADER = raft_wal.encode_header(raft_wal.Header(1, 0, raft_wal.RAFT_CODEC))
 OHLC = year_file.schema_of((("Open", 0), ("Close", 0)), False)
@@ -27,6 +36,14 @@ ROW = bytes.fromhex("0000c03f00002040")  # 1.5 and 2.5
 MINUTE = market_wal.encode_place(market_wal.FIXED, "AAPL/1Min/OC/2021.bin", 2021, 1440)
 YEAR = year_file.Header(2021, 60 * 10**9, OHLC)
 REAL = marketstore_wal.IntervalSet(0, "AAPL/1Min/OC/2021.bin", 0, 37_040, 2, ROW, OHLC.columns)
+SST = sst.encode_sst(
+    sst.Rows.from_pairs([(b"apple", b"red", 41), (b"pear", None, 42)]),
+    writer_epoch=3,
+    unique_id=bytes(range(16)),
+)
+MANIFEST = manifest.Manifest.create(created_ms=0x18B2E5FA000, gc_min_age_ms=3_600_000).edit()
+MANIFEST.message.writer_epoch = 1
+MANIFEST.add_snapshot(b"S" * 16, manifest_id=1, expire_time_s=1_700_000_000)
 EXAMPLES = {
     "market-wal": market_wal.encode_status(market_wal.Status(1, 1, 4711))
     + b"".join(
@@ -46,6 +63,8 @@ EXAMPLES = {
     "year-file-payload": year_file.encode_payload(
         ROW + b"\0\0\0\x40" + ROW + b"\0\0\0\x80", compress=True
     ),
+    "sst-example": SST,
+    "manifest-example": manifest.encode_manifest(MANIFEST.freeze(), bytes(range(16))),
     "raft-wal-first-batch": raft_wal.encode_batch(
         [RAFT_ENTRY], offset=0, header=RAFT_HEADER, size_limit=65536
     ).data,

@@ -1,5 +1,7 @@
 import json
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -8,10 +10,20 @@ import pytest
 
 import holdfast
 from holdfast.disk import OsDisk
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, LockedError
+from holdfast.logs.raft_wal import OPAQUE_CODEC, RaftWal
 from holdfast.logs.replicas import Replicas
 from holdfast.logs.shanghai import Retention, ShanghaiLog
-from holdfast.reports import EXIT_CODES, find_owner, inspect_log, open_guest, verify_log, worst
+from holdfast.reports import (
+    EXIT_CODES,
+    Owner,
+    find_owner,
+    inspect_log,
+    open_guest,
+    prometheus_text,
+    verify_log,
+    worst,
+)
 
 
 @pytest.fixture
@@ -109,6 +121,24 @@ def test_what_recovery_cut_off_is_listed(path: str) -> None:
     assert (cut.name, cut.size) == ("segment_00003.wal.82.cut", 4)
 
 
+def test_another_programs_lock_names_the_owner(tmp_path: Path) -> None:
+    """A server in Go knows nothing of LOCK: it holds wal-meta.db, as bbolt does."""
+    disk = OsDisk(tmp_path / "raft")
+    RaftWal(disk).close()
+    program = "import fcntl, sys; file = open(sys.argv[1]); fcntl.flock(file, fcntl.LOCK_EX); "
+    program += "print(flush=True); sys.stdin.read()"
+    command = [sys.executable, "-c", program, str(tmp_path / "raft/wal-meta.db")]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe) as server:
+        assert server.stdout is not None
+        server.stdout.readline()
+        assert inspect_log(disk.path).owner == Owner(server.pid, alive=True)
+        with pytest.raises(LockedError, match=f"owned by process {server.pid}"):
+            RaftWal(disk)
+        server.communicate()
+    assert inspect_log(disk.path).owner == Owner(os.getpid(), alive=False)
+
+
 def test_the_owner_is_who_holds_the_lock_and_not_who_signed_it(path: str) -> None:
     disk = OsDisk(path)
     with holdfast.open_log(path):
@@ -141,3 +171,42 @@ def test_no_log_no_report(tmp_path: Path) -> None:
             report(str(tmp_path / "none"))
         with pytest.raises(HoldfastError, match="holds no log"):
             report(str(tmp_path))
+
+
+def test_metrics_have_the_originals_names(tmp_path: Path) -> None:
+    now_ms = [1_700_000_000_000]
+    disk = OsDisk(tmp_path / "raft")
+    with RaftWal(disk, codec=OPAQUE_CODEC, segment_size_max=400, now_ms=lambda: now_ms[0]) as wal:
+        wal.append([b"x" * 10] * 3)
+        wal.append([b"y" * 90] * 5)  # seals
+        now_ms[0] += 2500
+        wal.append([b"z" * 400])  # seals, 2.5 s later
+        wal.append([b"last"] * 4)
+        wal.read(1)
+        with pytest.raises(IndexError):
+            wal.read(99)
+        wal.truncate_head(3)
+        wal.truncate_tail(11)
+        wal.set(b"k", b"v")
+        wal.set_uint64(b"n", 7)
+        assert (wal.get(b"k"), wal.get_uint64(b"n")) == (b"v", 7)
+        found = {metric.name: metric.value for metric in wal.metrics()}
+        text = prometheus_text(wal.metrics(), "app_raft_wal", server='a "b"\n')
+    assert found == {
+        "log_entry_bytes_written": 30 + 450 + 400 + 16,
+        "log_entries_written": 13,
+        "log_appends": 4,
+        "log_entry_bytes_read": 10,
+        "log_entries_read": 2,
+        "segment_rotations": 2,
+        "head_truncations": 2,
+        "tail_truncations": 2,
+        "stable_gets": 2,
+        "stable_sets": 2,
+        "last_segment_age_seconds": 0.0,  # the one that was sealed to be cut
+    }
+    assert "# TYPE app_raft_wal_log_appends counter\n" in text
+    assert 'app_raft_wal_log_appends{server="a \\"b\\"\\n"} 4\n' in text
+    gauges = {metric.name: metric.value for metric in inspect_log(disk.path).gauges}
+    assert gauges["last_segment_age_seconds"] == 0.0
+    assert (gauges["first_index"], gauges["last_index"], gauges["damaged"]) == (3, 11, 0)

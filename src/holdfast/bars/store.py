@@ -66,7 +66,7 @@ class BarStore(Bars):
         self._undecided: dict[int, fmt.Group] = {}
         self._refusal: str | None = None
         self._commits = runtime.GroupCommit(self._commit)
-        self._writing_back = runtime.mutex()
+        self._writing_back = runtime.Runtime().lock()
         self._files = Files(disk, open_files_max or runtime.open_files_max() // 2)
         self.damage: tuple[Damage, ...] = ()
         self.mended: tuple[str, ...] = ()  # what recovery did
@@ -78,9 +78,9 @@ class BarStore(Bars):
         except BaseException:
             self._let_go()
             raise
-        self._writer: runtime.Repeated | None = None
+        self._writer: runtime.Ticker | None = None
         if write_back_ms is not None and not self.damage:
-            self._writer = runtime.Repeated(self._write_in_background, write_back_ms)
+            self._writer = runtime.ThreadTicker(write_back_ms, self._write_in_background)
 
     # Writing
 
@@ -231,10 +231,9 @@ class BarStore(Bars):
         try:
             self.write_back()
         except Exception:
-            _LOG.exception(
-                "%s: no more is written back; what is committed is in the log", self._disk
-            )
-            raise
+            _LOG.exception("%s: no more is written back; what is committed is safe", self._disk)
+            assert self._writer is not None
+            self._writer.close()
 
     def _write_back(self) -> int:
         changes = self._pending.waiting()

@@ -1,7 +1,7 @@
 """`holdfast log`: one directory, one log, whatever its format.
 
-Readers open a log as guests and may run beside its owner; create, append, rotate, compact and
-repair own it while they run.
+Readers open a log as guests and may run beside its owner; create, append, rotate, compact,
+truncate and repair own it while they run.
 """
 
 import typer
@@ -15,6 +15,7 @@ from holdfast.cli import (
     log_repair,
     log_replicas,
     log_report,
+    log_truncate,
 )
 
 app = typer.Typer(
@@ -31,6 +32,7 @@ app.command()(log_jobs.scrub)
 app.command()(log_repair.repair)
 app.command()(log_change.rotate)
 app.command()(log_change.compact)
+app.command()(log_truncate.truncate)
 app.command()(log_replicas.replicate)
 app.command()(log_convert.convert)
 app.command()(log_jobs.replay)

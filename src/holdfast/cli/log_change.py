@@ -18,7 +18,7 @@ from holdfast.cli.units import (
 from holdfast.errors import UnsupportedError
 
 if TYPE_CHECKING:
-    from holdfast.logs.shanghai import Compaction, Retention
+    from holdfast.logs.retention import Compaction, Retention
 
 
 @runtime_checkable
@@ -109,7 +109,7 @@ def compact(
     Those that any of the limits names; never the active segment, and never what a registered
     replica has not acknowledged.
     """
-    from holdfast.logs.shanghai import Retention
+    from holdfast.logs.retention import Retention
 
     if before is older_than is keep_size is None and not acknowledged:
         raise ValueError("say what may go: --before, --older-than, --keep-size or --acknowledged")

@@ -43,18 +43,27 @@ def ls(path: LogPath, as_json: JsonOption = False) -> None:
         raise typer.Exit(2)
 
 
-def inspect(path: LogPath, as_json: JsonOption = False) -> None:
+def inspect(
+    path: LogPath,
+    prometheus: Annotated[
+        bool, typer.Option("--prometheus", help="Answer with gauges that Prometheus reads.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
     """Say on one page how a log fares.
 
     What it holds, who owns it, who follows it, what is wrong with it.  Reads names, headers and
     the last segment; `verify` reads everything.  Exits with 2 if the log is damaged, with 3 if
     its tail is torn.
     """
-    from holdfast.reports import EXIT_CODES, inspect_log
+    from holdfast.reports import EXIT_CODES, inspect_log, prometheus_text
 
     find_log(path)
     report = inspect_log(path)
-    if as_json:
+    if prometheus:
+        labels = {"path": report.path, "format": report.format}
+        answer(prometheus_text(report.gauges, "holdfast_log", **labels).rstrip())
+    elif as_json:
         answer_json(asdict(report))
     else:
         answer("\n".join(_page(report)))

@@ -6,7 +6,11 @@ are missing or null at their zero; so does this one.
 
 import json
 import re
+import struct
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
+
+import google_crc32c
 
 from holdfast.formats.flaw import Flaw
 
@@ -25,6 +29,8 @@ _NAMES = {
 }
 _INTEGERS_MAX = {name: 2**64 - 1 for name in _NAMES if not name.endswith("_time")}
 _INTEGERS_MAX["size_limit"] = 2**32 - 1
+_SEALED = struct.Struct("<BII")  # bucket, sizes of key and value
+_HALF = 2**32 - 1
 _TIME = re.compile(
     r"\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])"
     r"T([01]\d|2[0-3]):[0-5]\d:[0-5]\d(\.\d+)?(Z|[+-]([01]\d|2[0-3]):[0-5]\d)",
@@ -65,6 +71,28 @@ class State:
 
     next_segment_id: int
     segments: tuple[SegmentMeta, ...] = ()
+
+
+def seal_of(txid: int, meta: Mapping[bytes, object], stable: Mapping[bytes, object]) -> int:
+    """What vouches for both buckets, kept where bbolt keeps the sequence number of the first.
+
+    The low half of the transaction's number, and the CRC-32C of all keys and values.  A program
+    that knows nothing of it leaves it as it is, and then it is of another transaction.
+    """
+    parts: list[bytes] = []
+    for number, items in enumerate((meta, stable)):
+        for key in sorted(items):
+            value = items[key]
+            if isinstance(value, bytes):
+                parts += [_SEALED.pack(number, len(key), len(value)), key, value]
+    return (txid & _HALF) << 32 | int(google_crc32c.value(b"".join(parts)))
+
+
+def seal_holds(
+    seal: int, txid: int, meta: Mapping[bytes, object], stable: Mapping[bytes, object]
+) -> bool:
+    """False if the buckets are not what was sealed; true if this transaction was sealed by none."""
+    return seal >> 32 != txid & _HALF or seal == seal_of(txid, meta, stable) or not seal
 
 
 def encode_state(state: State) -> bytes:

@@ -12,6 +12,7 @@ too.  A segment whose last batch has an index is sealed and takes no more.
 """
 
 import struct
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -43,6 +44,8 @@ _HEADER = struct.Struct("<QQQQ")
 _FRAME = struct.Struct("<II")  # type and reserved bytes together
 _WINDOW_SIZE = 1 << 20
 _LARGE = 4096
+_FEW = 16
+_SHORT = 128  # words that a loop walks quicker than numpy
 _DETOURS_MAX = 512  # in one look at a window; a payload may be full of likely headers
 _COMMITS_MAX = 256  # held to the last one, which may take long for a payload full of them
 _ONE, _LOW_WORD = np.uint32(1), np.uint64(2**32 - 1)
@@ -60,7 +63,7 @@ class Batch:
     """One write: its bytes, where in the file its entries are, and its index if it seals."""
 
     data: bytes
-    offsets: Offsets
+    offsets: "array[int]"
     index_start: int  # of the first offset in the index frame; 0 if this batch does not seal
 
 
@@ -128,12 +131,21 @@ def encode_batch(
     return Batch(data, offsets, stop + FRAME_HEADER_SIZE if seals else 0)
 
 
-def _encode_frames(payloads: Sequence[Bytes], lengths: list[int], at: int) -> tuple[bytes, Offsets]:
+def _encode_frames(
+    payloads: Sequence[Bytes], lengths: list[int], at: int
+) -> "tuple[bytes, array[int]]":
     """The frames, and where each is if the first is at `at`: one join where all are of one length,
-    one formatting where they differ."""
+    one formatting where they differ.
+
+    Of a single one nothing else is asked: an append that comes after a long wait finds all code and
+    data out of the processor's caches, and pays for each line that it runs.
+    """
     if not lengths:
-        return b"", np.zeros(0, np.int64)
+        return b"", array("q")
     length = lengths[0]
+    if len(lengths) == 1:
+        frame = _FRAME.pack(ENTRY, length) + payloads[0]
+        return frame + bytes(-length % 8) if length % 8 else frame, array("q", (at,))
     if lengths.count(length) == len(lengths):
         header, pad = _FRAME.pack(ENTRY, length), bytes(-length % 8)
         parts = list(payloads)
@@ -141,10 +153,10 @@ def _encode_frames(payloads: Sequence[Bytes], lengths: list[int], at: int) -> tu
         parts[-1] = bytes(parts[-1]) + pad
         size = (length + 15) & -8
         places = np.arange(at, at + size * len(lengths), size, dtype=np.int64)
-        return (pad + header).join(parts), places
+        return (pad + header).join(parts), array("q", places.tobytes())
     frames = b"".join(map(_pattern, lengths)) % tuple(payloads)
     sizes = (np.array(lengths, np.int64) + 15) & -8
-    return frames, np.cumsum(sizes) - sizes + at
+    return frames, array("q", (np.cumsum(sizes) - sizes + at).tobytes())
 
 
 @lru_cache(4096)
@@ -153,8 +165,9 @@ def _pattern(length: int) -> bytes:
     return header + b"%b" + bytes(-length % 8)
 
 
-def _encode_index(earlier: Sequence[int], offsets: Offsets) -> bytes:
-    named = np.concatenate([np.asarray(earlier, np.int64), offsets]).astype("<u4")
+def _encode_index(earlier: Sequence[int], offsets: "array[int]") -> bytes:
+    named = np.concatenate([np.asarray(each, np.int64) for each in (earlier, offsets)])
+    named = named.astype("<u4")
     length = 4 * len(named)
     return _FRAME.pack(INDEX, length) + named.tobytes() + bytes(-length % 8)
 
@@ -249,7 +262,8 @@ def bad_slices(data: memoryview, begins: Offsets, commits: Offsets) -> list[int]
     """Which of the batches between these places of `data` do not hold their checksums."""
     if not len(commits):
         return []
-    if commits[-1] - begins[0] > _LARGE * len(commits):  # a call for each costs next to nothing
+    if len(commits) < _FEW or commits[-1] - begins[0] > _LARGE * len(commits):
+        # A call for each costs next to nothing.
         pairs = enumerate(zip(begins.tolist(), commits.tolist(), strict=True))
         return [i for i, (begin, commit) in pairs if not batch_holds(data, begin, commit)]
     return mismatches(data, begins, commits, _heads(data, commits)[1].astype(np.uint32), CRC32C)
@@ -319,6 +333,7 @@ def _walk(data: memoryview, at: int) -> tuple[Offsets, Kinds, Values, Flaw | Non
     """
     words = np.frombuffer(data[: len(data) // 8 * 8], "<u4").reshape(-1, 2)
     pieces: list[Offsets] = [np.zeros(0, np.int64)]
+    heads: list[Values] = [words[:0]]  # read here, while the window is still in the CPU's cache
     flaw = None
     while at // 8 < len(words):
         window = words[at // 8 : (at + _WINDOW_SIZE) // 8]
@@ -328,19 +343,23 @@ def _walk(data: memoryview, at: int) -> tuple[Offsets, Kinds, Values, Flaw | Non
             if kind or value:
                 flaw = Flaw(at, f"a frame of type {kind:#x}" if kind else "a frame of no type")
             break
+        pieces.append(places)
+        heads.append(window[(places - at) // 8])
         if reached > len(data):
             flaw = Flaw(int(places[-1]), "a frame cut by the end of the file")
-            pieces.append(places[:-1])
+            pieces[-1], heads[-1] = pieces[-1][:-1], heads[-1][:-1]
             break
-        pieces.append(places)
         at = reached
-    found = np.concatenate(pieces)
-    return found, *_heads(data, found), flaw
+    found, head = np.concatenate(pieces), np.concatenate(heads)
+    return found, (head[:, 0] & 255).astype(np.uint8), head[:, 1], flaw
 
 
 def _chain(window: Values, at: int) -> tuple[Offsets, int]:
     """The frames that a walk from `at`, where `window` begins, meets in it, and where it gets to;
     none if it is stuck at once."""
+    if len(window) < _SHORT:
+        found, reached = _plain_walk(window)
+        return found + at, reached + at
     likely = np.flatnonzero(window[:, 0] - _ONE < 3)
     if not len(likely) or likely[0] != 0:
         return likely[:0], at

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from types import TracebackType
-from typing import TYPE_CHECKING, Protocol, Self, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Literal, Protocol, Self, TypeAlias, runtime_checkable
 
 from holdfast.errors import OutOfRangeError
 
@@ -147,6 +147,24 @@ class Described(Protocol):
     def check_whole(self) -> list[Damage]:
         """What no segment alone can tell."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One value that can be watched: counted since the log was opened, or as it is now."""
+
+    name: str
+    kind: Literal["counter", "gauge"]
+    value: float
+    about: str
+    labels: tuple[tuple[str, str], ...] = ()
+
+
+@runtime_checkable
+class Measured(Protocol):
+    """A log that counts what it does."""
+
+    def metrics(self) -> list[Metric]: ...
 
 
 def as_payloads(payloads: Payloads) -> Sequence[Bytes]:

@@ -11,7 +11,9 @@ from holdfast.logs.log import Damage, Guest, Log, SegmentInfo
 from holdfast.logs.raft_wal import RaftWal, RaftWalGuest
 from holdfast.logs.raft_wal import repair as raft_wal_repair
 from holdfast.logs.raft_wal import tasks as raft_wal_tasks
+from holdfast.logs.raft_wal.belongings import belongings_of, open_with
 from holdfast.logs.raft_wal.directory import is_raft_wal
+from holdfast.logs.raft_wal.meta_store import META_STORE
 from holdfast.logs.shanghai import ShanghaiGuest, ShanghaiLog
 from holdfast.logs.shanghai.directory import read_mark, segment_sizes
 from holdfast.logs.shanghai.guest import check_segment, scan_segment
@@ -28,7 +30,7 @@ class Format:
 
     name: str
     owns: Callable[[Disk], bool]  # does this directory hold such a log?
-    open: Callable[..., Log]
+    open: Callable[..., Log]  # an empty directory as a new log, which begins at `first_index`
     open_read_only: Callable[[Disk], Guest]
     scan_segment: Callable[..., "Iterator[pa.RecordBatch]"]  # see holdfast.logs.shanghai.guest
     check_segment: Callable[[Disk, SegmentInfo], Damage | None]  # each in a process of its own
@@ -37,6 +39,10 @@ class Format:
     # See holdfast.logs.shanghai.rewrite; None where segments cannot be copied as they are.
     copy_segments: Callable[..., list[Copied]] | None = None
     adopt_segments: Callable[..., None] | None = None
+    # What a log has besides entries, as JSON, and an owner that has it: see holdfast.logs.origin.
+    belongings: Callable[[Any], dict[str, Any]] | None = None
+    open_with: Callable[..., Log] | None = None
+    locked_file: str | None = None  # by other programs that own such a log
 
 
 def _is_shanghai(disk: Disk) -> bool:
@@ -66,6 +72,9 @@ FORMATS = {
         raft_wal_tasks.check_segment,
         raft_wal_repair.plan_repair,
         raft_wal_repair.apply_repair,
+        belongings=belongings_of,
+        open_with=open_with,
+        locked_file=META_STORE,
     ),
 }
 

@@ -5,10 +5,11 @@ An append under way looks like a torn tail.  So a tail that looks torn is looked
 apart, and is called torn only if it is the same both times.
 """
 
+import json
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,7 +17,15 @@ from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
 from holdfast.disk import OsDisk
 from holdfast.errors import CorruptError, UnsupportedError
-from holdfast.logs.log import Damage, Described, Guest, Inspectable, SegmentInfo
+from holdfast.logs.log import (
+    Damage,
+    Described,
+    Guest,
+    Inspectable,
+    Measured,
+    Metric,
+    SegmentInfo,
+)
 from holdfast.logs.open import FORMATS, format_of
 from holdfast.logs.replicas import Replicas
 
@@ -77,6 +86,7 @@ class LogReport:
     replicas: tuple[ReplicaReport, ...]
     owner: Owner | None
     facts: dict[str, str]  # what only logs of this format have
+    gauges: tuple[Metric, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,14 +142,15 @@ def open_guest(path: str) -> InspectableGuest:
 def inspect_log(path: str, *, pause: Pause = time.sleep) -> LogReport:
     """Say what a log holds and how it fares, without reading its sealed segments."""
     disk = OsDisk(path)
+    format = format_of(disk)
     with closing(open_guest(path)) as guest:
         segments = tuple(guest.segments())
         replicas, unreadable = list_replicas(disk, guest.last_index)
         damage = (*guest.damage, *unreadable)
-        torn = _torn_tail(VerifyPlan(path, format_of(disk).name, segments, damage), pause)
+        torn = _torn_tail(VerifyPlan(path, format.name, segments, damage), pause)
         return LogReport(
             path=path,
-            format=format_of(disk).name,
+            format=format.name,
             verdict=_judge([*damage, *([torn] if torn else [])]),
             first_index=guest.first_index,
             last_index=guest.last_index,
@@ -151,8 +162,9 @@ def inspect_log(path: str, *, pause: Pause = time.sleep) -> LogReport:
             torn=torn,
             cuts=tuple(CutFile(n, size) for n, size in disk.list().items() if n.endswith(".cut")),
             replicas=replicas,
-            owner=find_owner(disk),
+            owner=find_owner(disk, format.locked_file),
             facts=guest.facts() if isinstance(guest, Described) else {},
+            gauges=_gauges(guest, damage, torn, replicas),
         )
 
 
@@ -235,8 +247,62 @@ def list_replicas(
     ), ()
 
 
-def find_owner(disk: OsDisk) -> Owner | None:
-    """Who holds the lock, found out without touching it; None if nobody ever has."""
+def prometheus_text(metrics: Iterable[Metric], prefix: str, **labels: str) -> str:
+    """Metrics as Prometheus scrapes them: PREFIX_NAME{labels} value."""
+    lines: dict[str, None] = {}  # help and type once, whatever the labels
+    for metric in metrics:
+        name = f"{prefix}_{metric.name}"
+        told = {**labels, **dict(metric.labels)}
+        pairs = ",".join(f"{key}={json.dumps(told[key], ensure_ascii=False)}" for key in told)
+        lines[f"# HELP {name} {metric.about}"] = None
+        lines[f"# TYPE {name} {metric.kind}"] = None
+        lines[f"{name}{{{pairs}}} {metric.value}"] = None
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _gauges(
+    guest: InspectableGuest,
+    damage: Sequence[Damage],
+    torn: Damage | None,
+    replicas: Sequence[ReplicaReport],
+) -> tuple[Metric, ...]:
+    """What can be watched from outside; what an owner counts only it can tell."""
+    segments = guest.segments()
+    values = {
+        "first_index": (guest.first_index, "index of the first entry"),
+        "last_index": (guest.last_index, "index of the last entry; one less if there is none"),
+        "size_bytes": (sum(s.size for s in segments), "bytes in segments"),
+        "segments": (len(segments), "files that hold entries"),
+        "damaged": (len(damage), "damage found by opening, the tail's torn end not counted"),
+        "torn_tail": (int(torn is not None), "1 if an append was cut short"),
+    }
+    behind = [
+        Metric("replica_lag", "gauge", r.lag, "entries not acknowledged", (("replica", r.name),))
+        for r in replicas
+    ]
+    own = guest.metrics() if isinstance(guest, Measured) else []
+    return (
+        *(Metric(name, "gauge", value, about) for name, (value, about) in values.items()),
+        *behind,
+        *(metric for metric in own if metric.kind == "gauge"),
+    )
+
+
+def find_owner(disk: OsDisk, locked_file: str | None = None) -> Owner | None:
+    """Who holds the lock, found out without touching it; None if nobody ever has.
+
+    Other programs do not know ours: they hold `locked_file`.
+    """
+    signed = _find_signature(disk)
+    if locked_file is None or (signed is not None and signed.alive):
+        return signed
+    with suppress(FileNotFoundError):
+        if holder := disk.lock_holder(locked_file):
+            return Owner(int(holder), alive=True)
+    return signed
+
+
+def _find_signature(disk: OsDisk) -> Owner | None:
     try:
         file = disk.open("LOCK")
     except FileNotFoundError:

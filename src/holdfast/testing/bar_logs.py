@@ -14,7 +14,7 @@ from holdfast.bars.pending import complete
 from holdfast.bars.wal import Content, Wal, find_logs
 from holdfast.formats import market_wal as fmt
 from holdfast.testing.explorer import BrokenPromiseError
-from holdfast.testing.sim_disk import PowerLost, SimDisk
+from holdfast.testing.sim_disk import SimDisk
 
 _NAME = "WALFile.1600000000000000000"
 
@@ -49,23 +49,18 @@ class LogExplorer:
 
     def life(self, seed: int, *, writes: int = 6, images_per_point: int = 40) -> None:
         """One log from its first write on; at each change, much of what a power cut could leave."""
-        at = 5  # behind the making of an empty log
-        while True:
-            disk, ledger = SimDisk(), LogLedger()
-            disk.posix.fired, disk.posix.dies_at = self.fired, at
-            random = Random(f"{self.seed}/{seed}")
-            try:
-                wal = Wal.create(disk, _NAME, 7)
-                for number in range(writes):
-                    self._write(wal, ledger, 100 + number, random)
-            except PowerLost:
-                chance = Random(f"{self.seed}/{seed}/{at}")
-                for _ in range(images_per_point):
-                    self._judge(disk.after_power_cut(chance), ledger, seed)
-                self._judge(disk.after_kill(), ledger, seed)
-                at += 1
-            else:
-                return
+        disk, ledger, random = SimDisk(), LogLedger(), Random(f"{self.seed}/{seed}")
+        wal = Wal.create(disk, _NAME, 7)
+
+        def crash() -> None:
+            chance = Random(f"{self.seed}/{seed}/{disk.posix.operations}")
+            for _ in range(images_per_point):
+                self._judge(disk.after_power_cut(chance), ledger, seed)
+            self._judge(disk.copy_after_kill(), ledger, seed)
+
+        disk.posix.fired, disk.posix.witness = self.fired, crash
+        for number in range(writes):
+            self._write(wal, ledger, 100 + number, random)
 
     def _write(self, wal: Wal, ledger: LogLedger, tgid: int, random: Random) -> None:
         """One write of the store, of any kind."""

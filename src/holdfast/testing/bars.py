@@ -5,10 +5,8 @@ group in flight all or nothing; prepared groups are undecided until they are dec
 invented, no row is there twice, and the store goes on.
 """
 
-import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from itertools import product
 from random import Random
 
@@ -19,9 +17,9 @@ from holdfast.bars.store import BarStore
 from holdfast.errors import HoldfastError
 from holdfast.formats.bar_time import DAY_NS, year_start_ns
 from holdfast.testing.bar_ledger import KEYS, TICKS, BarLedger, Edit
-from holdfast.testing.explorer import BrokenPromiseError, garbage_can_wait
+from holdfast.testing.explorer import BrokenPromiseError, undisturbed
+from holdfast.testing.platter import Directory
 from holdfast.testing.sim_disk import Fault, PowerLost, SimDisk
-from holdfast.testing.sim_nodes import Directory
 
 YEARS = (2020, 2021)
 _BAR = [("Epoch", "<i8"), ("Price", "<i8")]
@@ -181,18 +179,38 @@ class BarExplorer:
             yield from product(STEPS, repeat=length)
 
     def every_crash_point(self, sequence: Sequence[str], seed: int = 0, first: int = 0) -> None:
-        """Cut the power, and kill, at each change that this sequence makes from `first` on."""
-        at = first
-        with garbage_can_wait():
-            while (life := self._live(sequence, at, seed)) is not None:
-                random = Random(f"{self.seed}/{sequence}/{at}/{seed}")
-                for _ in range(self.images_per_point):
-                    self._outlive(life, life.disk.after_power_cut(random), random)
-                self._outlive(life, life.disk.after_kill(), random)
-                at += 1
+        """Cut the power, and kill, at each change that this sequence makes from `first` on.
+
+        It is lived once: each change is looked at as if it were the last.
+        """
+        disk = SimDisk()
+        life = BarLife(disk, BarLedger(), Random(f"{sequence}/{seed}"))
+
+        def crash() -> None:
+            if disk.posix.operations < first:
+                return
+            random = Random(f"{self.seed}/{sequence}/{disk.posix.operations}/{seed}")
+            for _ in range(self.images_per_point):
+                self._outlive(life.ledger.copy(), disk.after_power_cut(random), random)
+            self._outlive(life.ledger.copy(), disk.copy_after_kill(), random)
+
+        disk.posix.fired, disk.posix.witness = self.fired, crash
+        with undisturbed():
+            try:
+                life.begin()
+                for name in sequence:
+                    STEPS[name](life)
+            except BrokenPromiseError as error:
+                error.add_note(f"in {sequence}, seed {seed}, change {disk.posix.operations}")
+                raise
+        self.acknowledged += len(life.ledger.rows)
 
     def lives(self, seed: int, count: int = 5) -> None:
         """Several lives on one disk, each cut short somewhere, often in recovery."""
+        with undisturbed():
+            self._lives(seed, count)
+
+    def _lives(self, seed: int, count: int) -> None:
         random, disk, ledger = Random(f"{self.seed}/{seed}"), SimDisk(), BarLedger()
         disk.posix.fired = self.fired
         steps = list(STEPS.values())
@@ -218,47 +236,34 @@ class BarExplorer:
     def every_fault(self, sequence: Sequence[str], kind: str, *, for_ever: bool) -> None:
         """Let each system call that this sequence makes fail in turn; then lose power too."""
         at = 0
-        while True:
-            random = Random(f"{self.seed}/{sequence}/{kind}/{at}")
-            disk, ledger = SimDisk(), BarLedger()
-            disk.posix.fired = self.fired
-            disk.posix.fault = Fault(kind, at, for_ever)
-            life = BarLife(disk, ledger, random)
-            try:
-                life.begin()
-                for name in sequence:
-                    STEPS[name](life)
-            except (OSError, HoldfastError):
-                pass  # it said so: that is all that is asked of it
-            if disk.posix.calls <= at:
-                return
-            # No guests: they cannot know that the cache shows what a failed sync has lost.
-            self._judge(disk.after_power_cut(random), ledger.copy(), random, guests=0)
-            disk = disk.after_kill()
-            self._judge(disk, ledger, random, guests=0)
-            # What it showed was durable.
-            self._judge(disk.after_power_cut(random), ledger, random, guests=0)
-            at += 1
+        with undisturbed():
+            while self._fault(sequence, Fault(kind, at, for_ever)):
+                at += 1
 
-    def _live(self, sequence: Sequence[str], dies_at: int, seed: int) -> BarLife | None:
-        disk = SimDisk()
-        disk.posix.fired = self.fired
-        disk.posix.dies_at = dies_at
-        life = BarLife(disk, BarLedger(), Random(f"{sequence}/{seed}"))
+    def _fault(self, sequence: Sequence[str], fault: Fault) -> bool:
+        """False if this sequence does not make so many calls."""
+        random = Random(f"{self.seed}/{sequence}/{fault.kind}/{fault.at}")
+        disk, ledger = SimDisk(), BarLedger()
+        disk.posix.fired, disk.posix.fault = self.fired, fault
+        life = BarLife(disk, ledger, random)
         try:
             life.begin()
             for name in sequence:
                 STEPS[name](life)
-        except PowerLost:
-            return life
-        except BrokenPromiseError as error:
-            error.add_note(f"without a crash, in {sequence}")
-            raise
-        self.acknowledged += len(life.ledger.rows)
-        return None
+        except (OSError, HoldfastError):
+            pass  # it said so: that is all that is asked of it
+        if disk.posix.calls <= fault.at:
+            return False
+        # No guests: they cannot know that the cache shows what a failed sync has lost.
+        self._judge(disk.after_power_cut(random), ledger.copy(), random, guests=0)
+        disk = disk.after_kill()
+        self._judge(disk, ledger, random, guests=0)
+        # What it showed was durable.
+        self._judge(disk.after_power_cut(random), ledger, random, guests=0)
+        return True
 
-    def _outlive(self, life: BarLife, disk: SimDisk, random: Random) -> None:
-        ledger = life.ledger.copy()
+    def _outlive(self, ledger: BarLedger, disk: SimDisk, random: Random) -> None:
+        """Recover; now and then die once more inside recovery and recover from that."""
         if not self._is_new(disk, ledger):
             return
         if random.random() < 0.3:
@@ -314,15 +319,3 @@ def _let_a_guest_watch(life: BarLife) -> None:
             posix.bystander, posix.dies_at = look, dies_at
 
     posix.bystander = look
-
-
-@contextmanager
-def quietly() -> Iterator[None]:
-    """Recoveries are told in the log; a hundred thousand of them are not."""
-    logger = logging.getLogger("holdfast")
-    level = logger.level
-    logger.setLevel(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        logger.setLevel(level)

@@ -6,6 +6,7 @@ nothing is invented; and the log can be read and appended to.
 """
 
 import gc
+import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -18,6 +19,8 @@ from holdfast.disk import Disk
 from holdfast.errors import HoldfastError
 from holdfast.logs.log import Guest, Log
 from holdfast.testing.sim_disk import Fault, PowerLost, SimDisk
+
+_LOG = logging.getLogger("holdfast")
 
 
 class BrokenPromiseError(AssertionError):
@@ -176,14 +179,17 @@ STEPS: dict[str, Step] = {
 
 
 @contextmanager
-def garbage_can_wait() -> Iterator[None]:
-    """Every life leaves a log behind.  To look for such garbage less often saves a fifth."""
-    thresholds = gc.get_threshold()
+def undisturbed() -> Iterator[None]:
+    """Every life leaves a log behind, and a line in the journal for each thing that it mended.  To
+    look for such garbage less often, and to write no such lines, saves a third."""
+    thresholds, level = gc.get_threshold(), _LOG.level
     gc.set_threshold(50_000, *thresholds[1:])
+    _LOG.setLevel(logging.CRITICAL)
     try:
         yield
     finally:
         gc.set_threshold(*thresholds)
+        _LOG.setLevel(level)
 
 
 class Explorer:
@@ -207,18 +213,36 @@ class Explorer:
             yield from product(self.subject.steps(), repeat=length)
 
     def every_crash_point(self, sequence: Sequence[str], seed: int = 0) -> None:
-        """Cut the power, and kill, at each change that this sequence makes to the disk."""
-        at = 0
-        with garbage_can_wait():
-            while (life := self._live(sequence, at, seed)) is not None:
-                random = Random(f"{self.seed}/{sequence}/{at}/{seed}")
-                for _ in range(self.images_per_point):
-                    self._outlive(life, life.disk.after_power_cut(random), random)
-                self._outlive(life, life.disk.after_kill(), random)
-                at += 1
+        """Cut the power, and kill, at each change that this sequence makes to the disk.
+
+        It is lived once: each change is looked at as if it were the last.
+        """
+        disk = SimDisk()
+        life = Life(self.subject, disk, Ledger(), Random(f"{sequence}/{seed}"))
+
+        def crash() -> None:
+            random = Random(f"{self.seed}/{sequence}/{disk.posix.operations}/{seed}")
+            for _ in range(self.images_per_point):
+                self._outlive(life.ledger.copy(), disk.after_power_cut(random), random)
+            self._outlive(life.ledger.copy(), disk.copy_after_kill(), random)
+
+        disk.posix.fired, disk.posix.witness = self.fired, crash
+        with undisturbed():
+            try:
+                life.begin()
+                for name in sequence:
+                    self.subject.steps()[name](life)
+            except BrokenPromiseError as error:
+                error.add_note(f"in {sequence}, seed {seed}, change {disk.posix.operations}")
+                raise
+        self.acknowledged += len(life.ledger.promised)
 
     def lives(self, seed: int, count: int = 5) -> None:
         """Several lives on one disk, each cut short somewhere, often in recovery."""
+        with undisturbed():
+            self._lives(seed, count)
+
+    def _lives(self, seed: int, count: int) -> None:
         random, disk, ledger = Random(f"{self.seed}/{seed}"), SimDisk(), Ledger()
         disk.posix.fired = self.fired
         steps = list(self.subject.steps().values())
@@ -244,47 +268,33 @@ class Explorer:
     def every_fault(self, sequence: Sequence[str], kind: str, *, for_ever: bool) -> None:
         """Let each system call that this sequence makes fail in turn; then lose power too."""
         at = 0
-        while True:
-            random = Random(f"{self.seed}/{sequence}/{kind}/{at}")
-            disk, ledger = SimDisk(), Ledger()
-            disk.posix.fired = self.fired
-            life = Life(self.subject, disk, ledger, random)
-            disk.posix.fault = Fault(kind, at, for_ever)
-            try:
-                life.begin()
-                for name in sequence:
-                    self.subject.steps()[name](life)
-            except (OSError, HoldfastError):
-                pass  # it said so: that is all that is asked of it
-            if disk.posix.calls <= at:
-                return
-            self._judge(disk.after_power_cut(random), ledger.copy(), random)
-            disk = disk.after_kill()
-            self._judge(disk, ledger, random)
-            self._judge(disk.after_power_cut(random), ledger, random)  # what it showed was durable
-            at += 1
+        with undisturbed():
+            while self._fault(sequence, Fault(kind, at, for_ever)):
+                at += 1
 
-    def _live(self, sequence: Sequence[str], dies_at: int, seed: int) -> Life | None:
-        """A life that dies at one change; None if it does not make so many."""
-        disk = SimDisk()
+    def _fault(self, sequence: Sequence[str], fault: Fault) -> bool:
+        """False if this sequence does not make so many calls."""
+        random = Random(f"{self.seed}/{sequence}/{fault.kind}/{fault.at}")
+        disk, ledger = SimDisk(), Ledger()
         disk.posix.fired = self.fired
-        disk.posix.dies_at = dies_at
-        life = Life(self.subject, disk, Ledger(), Random(f"{sequence}/{seed}"))
+        life = Life(self.subject, disk, ledger, random)
+        disk.posix.fault = fault
         try:
             life.begin()
             for name in sequence:
                 self.subject.steps()[name](life)
-        except PowerLost:
-            return life
-        except BrokenPromiseError as error:
-            error.add_note(f"without a crash, in {sequence}")
-            raise
-        self.acknowledged += len(life.ledger.promised)
-        return None
+        except (OSError, HoldfastError):
+            pass  # it said so: that is all that is asked of it
+        if disk.posix.calls <= fault.at:
+            return False
+        self._judge(disk.after_power_cut(random), ledger.copy(), random)
+        disk = disk.after_kill()
+        self._judge(disk, ledger, random)
+        self._judge(disk.after_power_cut(random), ledger, random)  # what it showed was durable
+        return True
 
-    def _outlive(self, life: Life, disk: SimDisk, random: Random) -> None:
+    def _outlive(self, ledger: Ledger, disk: SimDisk, random: Random) -> None:
         """Recover; now and then die once more inside recovery and recover from that."""
-        ledger = life.ledger.copy()
         if not self._is_new(disk, ledger):
             return
         if random.random() < 0.3:

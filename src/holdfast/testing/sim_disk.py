@@ -21,10 +21,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 from random import Random
+from typing import Self
 
-from holdfast.disk import OsDisk
+from holdfast.disk import Buffer, OsDisk
 from holdfast.posix import Posix
-from holdfast.testing.sim_nodes import Directory, Inode, all_below, land, rename
+from holdfast.testing.platter import Directory, Inode, all_below, copy_of, land, rename
 
 ROOT = "/sim"
 
@@ -52,6 +53,7 @@ class SimPosix(Posix):
         self.dies_at: int | None = None
         self.fault: Fault | None = None
         self.bystander: Callable[[], None] | None = None  # looks on at every change
+        self.witness: Callable[[], None] | None = None  # ... when power could go
         self._root = root or Directory()
         self._found: dict[str, Directory] = {}
         self._fds: dict[int, Inode] = {}
@@ -79,9 +81,7 @@ class SimPosix(Posix):
         self._fds[self._next_fd] = node
         return self._next_fd
 
-    def pwrite(
-        self, fd: int, data: bytes | bytearray | memoryview, offset: int, *, sync: bool
-    ) -> int:
+    def pwrite(self, fd: int, data: Buffer, offset: int, *, sync: bool) -> int:
         inode, content = self._fds[fd], bytes(data)
         if self._call("write") == "short write" and len(content) > 1:
             self.fired["short write"] += 1
@@ -217,14 +217,19 @@ class SimPosix(Posix):
     def kill(self) -> None:
         """The process dies; what it wrote is still in the cache, synced or not."""
         self.fired["kill"] += 1
-        self.dies_at = self.fault = self.bystander = None
+        self.dies_at = self.fault = self.bystander = self.witness = None
         self._fds.clear()
         self._locks.clear()
 
-    def after_power_cut(self, random: Random) -> "SimPosix":
+    def after_power_cut(self, random: Random) -> Self:
         """What is on the disk after a power cut now: one of the many images that could be."""
         self.fired["power cut"] += 1
-        return SimPosix(self._image_of(self._root, random, {}), fired=self.fired)
+        return type(self)(self._image_of(self._root, random, {}), fired=self.fired)
+
+    def copy_after_kill(self) -> "SimPosix":
+        """As after a kill now, for one of several futures."""
+        self.fired["kill"] += 1
+        return SimPosix(copy_of(self._root, {}), fired=self.fired)
 
     def _image_of(
         self, directory: Directory, random: Random, seen: dict[Inode, Inode]
@@ -304,6 +309,8 @@ class SimPosix(Posix):
         if self.bystander is not None:
             self.fired["bystander"] += 1
             self.bystander()
+        if self.witness is not None:
+            self.witness()
         if self.dies_at is not None and self.operations >= self.dies_at:
             raise PowerLost
         self.operations += 1
@@ -369,6 +376,9 @@ class SimDisk(OsDisk):
     def after_kill(self) -> "SimDisk":
         self.posix.kill()
         return self
+
+    def copy_after_kill(self) -> "SimDisk":
+        return SimDisk(self.posix.copy_after_kill(), self._path)
 
     def files(self) -> dict[str, bytes]:
         """What a reader of the top directory would find."""

@@ -14,7 +14,7 @@ import pytest
 from holdfast.disk import OsDisk
 from holdfast.errors import CorruptError, DiskFullError, HoldfastError, LockedError, PoisonedError
 from holdfast.formats import bolt
-from holdfast.formats.raft_meta import SegmentMeta, State
+from holdfast.formats.raft_meta import SegmentMeta, State, encode_state
 from holdfast.logs.raft_wal.meta_store import META_STORE, MetaStore, Ownership
 from holdfast.testing.sim_disk import Fault, PowerLost, SimDisk
 
@@ -66,7 +66,7 @@ def test_each_change_is_one_transaction_of_two_syncs() -> None:
     txid, calls = store.txid, disk.posix.calls
     store.set(b"a", b"b")
     assert store.txid == txid + 1
-    assert disk.posix.calls - calls == 5  # two pages, sync, meta page, sync
+    assert disk.posix.calls - calls == 6  # two pages, sync, meta page, sync, its twin
 
 
 def test_numbers_are_little_endian() -> None:
@@ -484,3 +484,50 @@ def test_a_store_made_anew_is_whole_or_not_there() -> None:
             assert found == (state_of(3), {b"k": b"v"}) or (dies and found == NOTHING)
         at += 1
     assert at > 5
+
+
+# When bits rot
+
+
+def test_no_flipped_bit_is_believed() -> None:
+    """Each bit of each page as far as it is used, and a sample of the rest."""
+    disk = SimDisk()
+    with MetaStore(disk) as store:
+        store.commit(state_of(2))
+        store.set(b"CurrentTerm", b"\x07")
+        wanted = contents(store)
+    data = disk.files()[META_STORE]
+    used = [page + at for page in range(0, len(data), 4096) for at in range(used_of(data, page))]
+    told = 0
+    for bit in [8 * byte + b for byte in used for b in range(8)] + [*range(0, 8 * len(data), 997)]:
+        rotten = SimDisk()
+        rotten.create(META_STORE, data)
+        rotten.flip(META_STORE, bit)
+        try:
+            assert contents(MetaStore(rotten, read_only=True)) == wanted, f"bit {bit}"
+        except CorruptError:
+            told += 1
+    assert told > 8 * len(encode_state(state_of(2)))
+
+
+def used_of(data: bytes, page: int) -> int:
+    return len(data[page : page + 4096].rstrip(b"\0"))
+
+
+def test_what_another_program_wrote_is_not_held_to_our_seal() -> None:
+    disk = SimDisk()
+    with MetaStore(disk) as store:
+        store.commit(state_of(2))
+    image = bolt.decode(disk.files()[META_STORE])
+    assert isinstance(image, bolt.Image)
+    assert image.buckets[b"wal-meta"].sequence >> 32 == image.txid
+    theirs = bolt.Bucket({b"m": encode_state(state_of(3))}, image.buckets[b"wal-meta"].sequence)
+    change = bolt.commit(image, {**image.buckets, b"wal-meta": theirs})
+    file = disk.open(META_STORE, writable=True)
+    for offset, page in [*change.pages, change.meta]:
+        file.write_at(offset, page)
+    with MetaStore(disk) as store:
+        assert store.load() == state_of(3)
+        store.set(b"k", b"v")
+    with MetaStore(disk) as store:
+        assert contents(store) == (state_of(3), {b"k": b"v"})

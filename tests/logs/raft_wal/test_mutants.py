@@ -13,7 +13,7 @@ from tests.logs.raft_wal.test_recovery import no_phantom_comes_out_of_a_torn_bat
 from holdfast.disk import Buffer, OsFile
 from holdfast.errors import HoldfastError
 from holdfast.formats import raft_wal as fmt
-from holdfast.logs.raft_wal import guest, owner, recovery
+from holdfast.logs.raft_wal import guest, log, owner, recovery
 from holdfast.logs.raft_wal.log import RaftWal
 from holdfast.logs.raft_wal.meta_store import MetaStore
 from holdfast.logs.raft_wal.owner import Owner
@@ -75,7 +75,7 @@ def entries_show_before_the_sync(patch: pytest.MonkeyPatch) -> None:
     def write(self: RaftWal, group: Sequence[Any]) -> None:
         payloads = [payload for batch in group for payload in batch.payloads]
         tail, stop = self._tail, self._tail.stop
-        encoded = self._encode(payloads, list(map(len, payloads)), tail.meta.size_limit)
+        encoded = log._encode(tail, payloads, list(map(len, payloads)), tail.meta.size_limit)
         tail.push(encoded)
         self._file.write_at(stop, encoded.data, sync=True)
 
@@ -85,7 +85,7 @@ def entries_show_before_the_sync(patch: pytest.MonkeyPatch) -> None:
 @mutant
 def a_torn_batch_is_left_in_place(patch: pytest.MonkeyPatch) -> None:
     """As the original does: what is shorter leaves the rest of it behind."""
-    patch.setattr(recovery, "_unsound", lambda *_: b"")
+    patch.setattr(recovery, "_used", lambda *_: b"")
 
 
 @mutant
@@ -98,7 +98,7 @@ def a_seal_is_not_finished(patch: pytest.MonkeyPatch) -> None:
     """As the original does: every append fails from then on."""
     original = Owner._survey
 
-    def survey(self: Owner) -> None:
+    def survey(self: Owner[Any]) -> None:
         rotate, Owner._rotate = Owner._rotate, lambda self: None  # type: ignore[method-assign]
         try:
             original(self)

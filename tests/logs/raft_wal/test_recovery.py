@@ -3,7 +3,9 @@ from random import Random
 import pytest
 
 from holdfast.errors import CorruptError
+from holdfast.formats import bolt
 from holdfast.formats import raft_wal as fmt
+from holdfast.formats.bolt import Bucket
 from holdfast.logs.raft_wal import RaftWal, RaftWalGuest
 from holdfast.logs.raft_wal.directory import segment_name
 from holdfast.logs.raft_wal.meta_store import META_STORE
@@ -161,8 +163,8 @@ def test_a_meta_store_older_than_the_files_is_damage() -> None:
 
 def test_a_meta_store_that_names_nothing_deletes_nothing() -> None:
     disk, _ = filled(2)
-    data = disk.files()[META_STORE].replace(b'"Segments"', b'"segmentz"')
-    disk.create(META_STORE, data, replace=True)
+    empty = {b"wal-meta": Bucket({b"m": b'{"NextSegmentID":2}'}), b"stable": Bucket({})}
+    disk.create(META_STORE, bolt.encode(empty), replace=True)
     with open_log(disk) as wal:
         assert wal.damage
     assert FIRST in disk.files()

@@ -55,7 +55,6 @@ class Image:
     size: int  # of the file
     high_water: int  # the first page that was never used
     used: frozenset[int]  # pages that this transaction refers to
-    older: frozenset[int]  # ... and those of the transaction before, while its meta page stands
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +101,8 @@ def find_metas(data: Bytes) -> list[Meta] | Flaw:
     """The sound meta pages, newest first.  A flaw if there is none."""
     first = decode_meta(data, 0)
     sizes = PAGE_SIZES if isinstance(first, Flaw) else [first.page_size]
-    found = [first, *(decode_meta(data, size) for size in sizes)]
-    metas = [meta for meta in found if isinstance(meta, Meta)]
+    second = next((m for size in sizes if isinstance(m := decode_meta(data, size), Meta)), first)
+    metas = [meta for meta in {first, second} if isinstance(meta, Meta)]
     if not metas:
         return first if isinstance(first, Flaw) else Flaw(0, "no meta page")
     metas.sort(key=lambda meta: -meta.txid)

@@ -56,7 +56,6 @@ def decode(data: Bytes) -> Image | Flaw:
         len(view),
         newest.high_water,
         frozenset(walk.used),
-        frozenset().union(*(_pages_of(view, meta) for meta in metas[1:])),
     )
 
 
@@ -64,13 +63,6 @@ def decode_newest(data: Bytes) -> int | Flaw:
     """Which transaction `decode` would show, told from the meta pages alone."""
     metas = find_metas(data)
     return metas if isinstance(metas, Flaw) else metas[0].txid
-
-
-def _pages_of(view: memoryview, meta: Meta) -> frozenset[int]:
-    try:
-        return frozenset(_Walk(view, meta).used)
-    except _BrokenError:  # bbolt may already have used its pages again; there is nothing to keep
-        return frozenset()
 
 
 class _BrokenError(Exception):

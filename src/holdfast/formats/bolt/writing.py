@@ -1,8 +1,9 @@
 """Writing a bbolt file, whole or one transaction more.  The page: docs/formats/bolt.md
 
-A transaction writes all of its buckets to pages that neither it nor the one before refers to;
-when those are durable, one meta page makes them the contents.  Cut off anywhere, the file holds
-the transaction before.
+A transaction writes all of its buckets to pages that the one before does not refer to; when those
+are durable, one meta page makes them the contents.  Cut off anywhere, the file holds the
+transaction before.  Once it is durable the other meta page becomes its twin, so that either of them
+may rot.
 """
 
 from collections.abc import Mapping, Sequence
@@ -43,11 +44,13 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """One transaction as writes: make the file `size` long, write `pages`, sync, `meta`, sync."""
+    """One transaction as writes: make the file `size` long, write `pages`, sync, `meta`, sync;
+    then `twin`, which the next sync may find."""
 
     size: int
     pages: list[tuple[int, bytes]]  # offset and bytes
     meta: tuple[int, bytes]
+    twin: tuple[int, bytes]
     image: Image  # what the file holds then
 
 
@@ -57,7 +60,7 @@ def encode(buckets: Mapping[bytes, Bucket], txid: int = 1, page_size: int = 4096
         raise ValueError(f"pages are of {PAGE_SIZES} bytes, and transactions count from 1")
     plan = _Plan(page_size, _FIRST_PAGE, frozenset())
     meta = plan.lay_out(buckets, txid)
-    metas = [(m.offset, encode_meta(m)) for m in (meta, replace(meta, txid=txid - 1))]
+    metas = [(m.offset, encode_meta(m)) for m in _twins(meta)]
     file = bytearray(_file_size(0, meta.high_water * page_size))
     for offset, data in plan.writes() + metas:
         file[offset : offset + len(data)] = data
@@ -66,7 +69,7 @@ def encode(buckets: Mapping[bytes, Bucket], txid: int = 1, page_size: int = 4096
 
 def commit(image: Image, buckets: Mapping[bytes, Bucket]) -> Commit:
     """The next transaction on top of `image`: all of its buckets are these from then on."""
-    plan = _Plan(image.page_size, image.high_water, image.used | image.older)
+    plan = _Plan(image.page_size, image.high_water, image.used)
     meta = plan.lay_out(buckets, image.txid + 1)
     size = _file_size(image.size, meta.high_water * meta.page_size)
     result = Image(
@@ -76,9 +79,14 @@ def commit(image: Image, buckets: Mapping[bytes, Bucket]) -> Commit:
         size,
         meta.high_water,
         frozenset(plan.used),
-        image.used,
     )
-    return Commit(size, plan.writes(), (meta.offset, encode_meta(meta)), result)
+    first, second = [(m.offset, encode_meta(m)) for m in _twins(meta)]
+    return Commit(size, plan.writes(), first, second, result)
+
+
+def _twins(meta: Meta) -> tuple[Meta, Meta]:
+    """The meta page, and one that leads to the same contents from the other place."""
+    return meta, replace(meta, txid=meta.txid - 1)
 
 
 class _Plan:

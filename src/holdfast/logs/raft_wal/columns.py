@@ -3,16 +3,20 @@
 Vectorised over a whole batch.  A payload that is no Raft entry makes a row of nulls.
 """
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from holdfast.formats import raft_entry as fmt
+from holdfast.formats.flaw import Flaw
 from holdfast.formats.views import binary_views
+from holdfast.logs.log import Bytes
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+_MANY = 64  # from here on numpy is quicker than a loop
 _NS_PER_SECOND = 10**9
 _SECONDS_MAX = (2**63 - 1) // _NS_PER_SECOND - 1  # what nanoseconds since 1970 can count to
 
@@ -44,6 +48,29 @@ def raft_columns(batch: "pa.RecordBatch") -> "pa.RecordBatch":
         ],
         ["index", "term", "type", "data", "extensions", "appended_at"],
     )
+
+
+def first_of(payloads: Sequence[Bytes], lengths: Sequence[int]) -> int:
+    """The index of the first of these Raft entries; ValueError unless they all are, in a row."""
+    first = _decoded(payloads, 0).index
+    if len(payloads) < _MANY:
+        suspects: Sequence[int] = range(len(payloads))
+    else:
+        sizes = np.array(lengths, np.int64)
+        found = fmt.decode_columns(memoryview(b"".join(payloads)), np.cumsum(sizes) - sizes, sizes)
+        steps = found.index - np.uint64(first) != np.arange(len(sizes), dtype=np.uint64)
+        suspects = np.flatnonzero(found.bad | steps).tolist()
+    for i in suspects:
+        if (index := _decoded(payloads, i).index) != first + i:
+            raise ValueError(f"non-monotonic log entries: {index} in place of {first + i}")
+    return first
+
+
+def _decoded(payloads: Sequence[Bytes], i: int) -> fmt.RaftEntry:
+    entry = fmt.decode_entry(bytes(payloads[i]))
+    if isinstance(entry, Flaw):
+        raise ValueError(f"payload {i} is no Raft entry: {entry.why}")  # noqa: TRY004
+    return entry
 
 
 def _slices(

@@ -12,6 +12,7 @@ the meta store is older than the files.
 import re
 from collections import Counter
 from collections.abc import Iterator
+from functools import lru_cache
 from itertools import pairwise
 
 from holdfast.disk import Disk
@@ -25,6 +26,7 @@ SUFFIX = ".wal"
 _NAME = re.compile(r"(\d{20})-([0-9a-f]{16})\.wal", re.ASCII)
 
 
+@lru_cache(1024)
 def segment_name(base_index: int, id: int) -> str:
     return f"{base_index:020}-{id:016x}{SUFFIX}"
 

@@ -12,11 +12,12 @@ from holdfast.formats import raft_wal as fmt
 from holdfast.formats.flaw import Flaw
 from holdfast.formats.raft_entry import RaftEntry, decode_entry
 from holdfast.formats.raft_meta import SegmentMeta
-from holdfast.logs.log import Damage, OnDamage, SegmentInfo, clip
+from holdfast.logs.log import Damage, Metric, OnDamage, SegmentInfo, clip
 from holdfast.logs.raft_wal.checkpoints import check_checkpoints
 from holdfast.logs.raft_wal.columns import raft_columns
 from holdfast.logs.raft_wal.directory import header_of, name_of
 from holdfast.logs.raft_wal.meta_store import MetaStore
+from holdfast.logs.raft_wal.metrics import Counters, last_segment_age
 from holdfast.logs.raft_wal.recovery import Survey, survey
 from holdfast.logs.raft_wal.segment import Sealed, Tail, read_batches
 
@@ -40,6 +41,7 @@ class RaftWalGuest:
         self._recent: Sealed | Tail | None = None  # the next read is often near the last one
         self._loaded: dict[str, Sealed] = {}
         self._broken: dict[str, Damage] = {}
+        self._counters = Counters()
         self.damage: tuple[Damage, ...] = ()
         self._meta = self._open_meta()
         self._survey()
@@ -67,18 +69,24 @@ class RaftWalGuest:
 
     def get(self, key: bytes) -> bytes | None:
         """A value of the stable store; None if there is none."""
+        self._counters.stable_gets += 1
         return self._meta.get(key)
 
     def get_uint64(self, key: bytes) -> int:
         """A number of the stable store; 0 if there is none."""
+        self._counters.stable_gets += 1
         return self._meta.get_uint64(key)
 
     def read(self, index: int) -> bytes:
         """One payload, its checksum verified.  OutOfRangeError if there is no such entry."""
-        segment = self._recent
+        counters, segment = self._counters, self._recent
+        counters.log_entries_read += 1
         if segment is None or not segment.first_index <= index < segment.stop_index:
             segment = self._segment_of(index)
-        return segment.read(index)
+        payload = segment.read(index)
+        size = len(payload)
+        counters.log_entry_bytes_read += size
+        return payload
 
     def get_log(self, index: int) -> RaftEntry:
         """One Raft entry, its checksum and its index verified."""
@@ -154,6 +162,11 @@ class RaftWalGuest:
             name = f"stable {key.decode('utf-8', 'backslashreplace')}"
             facts[name] = text if is_text else f"{value.hex() or 'empty'}{number}"
         return facts
+
+    def metrics(self) -> list[Metric]:
+        """What was counted since this was opened, under the original's names, and its gauge."""
+        metas = [segment.meta for segment in self._segments]
+        return [*self._counters.metrics(), *last_segment_age(metas)]
 
     def check_whole(self) -> list[Damage]:
         """What only the whole log can tell: the sums of the verifier's checkpoints."""

@@ -9,16 +9,22 @@ Invariants:
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
+from holdfast import runtime
+from holdfast.disk import Disk
 from holdfast.errors import HoldfastError
 from holdfast.formats import raft_wal as fmt
 from holdfast.formats.flaw import Flaw
 from holdfast.formats.raft_entry import RaftEntry, decode_entry, encode_entry
 from holdfast.logs.log import Bytes, Payloads, as_payloads
+from holdfast.logs.raft_wal.columns import first_of
 from holdfast.logs.raft_wal.directory import header_of
-from holdfast.logs.raft_wal.owner import Owner
+from holdfast.logs.raft_wal.owner import Owner, Settings
+from holdfast.logs.raft_wal.segment import Tail
 from holdfast.logs.raft_wal.truncation import after_head, before_tail, sealed_at
+from holdfast.logs.replicas import Replicas
+from holdfast.logs.retention import Compaction, Retention, choose
 
 _LOG = logging.getLogger("holdfast")
 _GROUP_SIZE_MAX = 16 * 2**20
@@ -26,7 +32,7 @@ _BATCH_SIZE_MAX = 2**31
 
 
 class _Batch:
-    __slots__ = ("codec", "error", "first", "last", "lengths", "payloads", "size")
+    __slots__ = ("bytes", "codec", "error", "first", "last", "lengths", "payloads", "size")
 
     def __init__(self, payloads: Sequence[Bytes], codec: int, first: int | None = None) -> None:
         self.payloads, self.codec, self.first, self.last = payloads, codec, first, 0
@@ -34,14 +40,15 @@ class _Batch:
         if not payloads:
             raise ValueError("a batch has at least one entry")
         self.lengths = lengths = list(map(len, payloads))
-        self.size = sum(lengths) + 20 * len(lengths)
+        self.bytes = sum(lengths)
+        self.size = self.bytes + 20 * len(lengths)  # headers, padding and index at most
         if self.size > fmt.ENTRY_SIZE_MAX and max(lengths) > fmt.ENTRY_SIZE_MAX:
             raise ValueError(f"a payload of {max(lengths)} bytes; the most is {fmt.ENTRY_SIZE_MAX}")
         if self.size > _BATCH_SIZE_MAX:
             raise ValueError(f"a batch of {self.size} bytes; the most is {_BATCH_SIZE_MAX}")
 
 
-class RaftWal(Owner):
+class RaftWal(Owner[_Batch]):
     """The owner of a raft-wal log: locks it against Go programs too, recovers it, appends.
 
     An empty directory becomes an empty log.  A damaged one can be read; append raises CorruptError.
@@ -61,6 +68,19 @@ class RaftWal(Owner):
     ...     wal.get_log(2).data
     b'two'
     """
+
+    def __init__(
+        self,
+        disk: Disk,
+        *,
+        codec: int | None = None,
+        segment_size_max: int = 64 * 2**20,
+        segment_fill_ms: int | None = None,
+        first_index: int = 1,
+        now_ms: Callable[[], int] = runtime.now_ms,
+    ) -> None:
+        settings = Settings(codec, segment_size_max, segment_fill_ms, first_index)
+        super().__init__(disk, settings, self._commit, now_ms)
 
     # What raft asks of a LogStore
 
@@ -102,10 +122,12 @@ class RaftWal(Owner):
     def set(self, key: bytes, value: bytes | None) -> None:
         """Set a key, or with None remove it.  Durable when this returns."""
         self._exclusively(lambda: self._meta.set(key, value))
+        self._counters.stable_sets += 1
 
     def set_uint64(self, key: bytes, value: int) -> None:
         """Set a number.  Durable when this returns."""
         self._exclusively(lambda: self._meta.set_uint64(key, value))
+        self._counters.stable_sets += 1
 
     # What every log can do
 
@@ -117,12 +139,12 @@ class RaftWal(Owner):
         """
         batch = _Batch(as_payloads(payloads), self.codec)
         self._refuse_if_unwritable()
-        if self.codec == fmt.RAFT_CODEC:
+        if batch.codec == fmt.RAFT_CODEC:
             entry = decode_entry(bytes(batch.payloads[0]))
             if isinstance(entry, Flaw) and self._is_undecided:
                 batch.codec = fmt.OPAQUE_CODEC
             else:
-                batch.first = _first_of(batch.payloads)
+                batch.first = first_of(batch.payloads, batch.lengths)
         self._submit(batch)
         return batch.last
 
@@ -133,6 +155,10 @@ class RaftWal(Owner):
     def truncate_tail(self, last: int) -> None:
         """Durably remove all entries after `last`, which may be one less than the first."""
         self._exclusively(lambda: self._truncate_tail(last))
+
+    def compact(self, limits: Retention, *, dry_run: bool = False) -> Compaction:
+        """Durably remove the oldest segments that `limits` name and no replica still needs."""
+        return self._commits.exclusively(lambda: self._compact(limits, dry_run=dry_run))
 
     def rotate(self) -> str:
         """Seal the active segment, if it holds anything, and begin a new one; return its name."""
@@ -158,29 +184,31 @@ class RaftWal(Owner):
             for batch in batches:
                 if group and size + batch.size > _GROUP_SIZE_MAX:
                     self._write(group)
+                    self._refuse_if_unwritable()  # this one may have been the last
                     group, size = [], 0
                 if not self._admit(batch, next_index, is_first=not group):
                     continue
                 group.append(batch)
                 size += batch.size
                 next_index = (batch.first or next_index) + len(batch.payloads)
-            self._write(group)
+            if group:
+                self._write(group)
         except BaseException as error:
             self._refusal = f"an earlier append failed ({error!r}); close and reopen it"
             raise
 
     def _admit(self, batch: _Batch, next_index: int, *, is_first: bool) -> bool:
         """May this batch come next?  An empty log begins where it is told to."""
-        first = batch.first
-        if batch.codec != self._tail.meta.codec:
+        first, codec = batch.first, self._tail.meta.codec
+        if batch.codec == codec and (first is None or first == next_index):
+            return True
+        if batch.codec != codec:
             if is_first and self._is_undecided:
                 self._install((), self._new_segment(first or next_index, batch.codec))
                 return True
             batch.error = ValueError(f"this log's codec is {self.codec}, not {batch.codec}")
             return False
-        if first is None or first == next_index:
-            return True
-        if is_first and first > 0 and self.first_index > self.last_index:
+        if is_first and first and self.first_index > self.last_index:
             self._install((), self._new_segment(first))
             return True
         batch.error = ValueError(
@@ -191,16 +219,13 @@ class RaftWal(Owner):
     def _write(self, group: Sequence[_Batch]) -> None:
         """One batch of the file for all of the group: what is acknowledged together is torn
         together, so that an unsound batch with another behind it is never a torn one."""
-        if not group:
-            return
-        self._refuse_if_unwritable()  # the one before may have been the last
         tail = self._tail
         payloads, lengths = group[0].payloads, group[0].lengths
         if len(group) > 1:
             payloads = [payload for batch in group for payload in batch.payloads]
             lengths = [length for batch in group for length in batch.lengths]
         try:
-            encoded = self._encode(payloads, lengths, tail.meta.size_limit)
+            encoded = _encode(tail, payloads, lengths, tail.meta.size_limit)
         except ValueError as error:  # nothing is written yet
             for batch in group:
                 batch.error = error
@@ -212,22 +237,11 @@ class RaftWal(Owner):
         for batch in group:
             last += len(batch.payloads)
             batch.last = last
+            self._counters.log_entry_bytes_written += batch.bytes
+        self._counters.log_entries_written += len(payloads)
+        self._counters.log_appends += len(group)
         if encoded.index_start:
             self._rotate_after_write()
-
-    def _encode(
-        self, payloads: Sequence[Bytes], lengths: list[int], size_limit: int | None
-    ) -> fmt.Batch:
-        tail = self._tail
-        header = b"" if tail.stop else fmt.encode_header(header_of(tail.meta))
-        return fmt.encode_batch(
-            payloads,
-            offset=tail.stop,
-            header=header,
-            earlier=tail.starts,
-            size_limit=size_limit,
-            lengths=lengths,
-        )
 
     def _rotate_after_write(self) -> None:
         """The batch is durable and is acknowledged whatever happens here."""
@@ -244,7 +258,7 @@ class RaftWal(Owner):
 
     def _seal(self) -> None:
         tail = self._tail
-        encoded = self._encode([], [], None)
+        encoded = _encode(tail, [], [], None)
         self._file.write_at(tail.stop, encoded.data, sync=True)
         tail.push(encoded)
 
@@ -266,28 +280,39 @@ class RaftWal(Owner):
             raise ValueError(f"the log ends at {self.last_index}, before {first}")
         if first <= self.first_index:
             return
-        last = self.last_index
+        last, gone = self.last_index, first - self.first_index
         kept = after_head(self._state.segments, first, last)
         self._install(kept, None if kept else self._new_segment(last + 1))
+        self._counters.head_truncations += gone
 
     def _truncate_tail(self, last: int) -> None:
         if last < self.first_index - 1:
             raise ValueError(f"the log begins at {self.first_index}, after {last}")
         if last >= self.last_index:
             return
-        kept = before_tail(self._state.segments, last)
+        kept, gone = before_tail(self._state.segments, last), self.last_index - last
         if kept:
             if not kept[-1].sealed:
                 self._seal()
             index_start = kept[-1].index_start or self._tail.index_start
             kept = (*kept[:-1], sealed_at(kept[-1], last, index_start, self._now()))
         self._install(kept, self._new_segment(last + 1))
+        self._counters.tail_truncations += gone
+
+    def _compact(self, limits: Retention, *, dry_run: bool) -> Compaction:
+        self._refuse_if_unwritable()
+        plan = choose(self.segments(), limits, Replicas(self._disk).list(), self._now_ms())
+        if plan.removed and not dry_run:
+            self._guarded(lambda: self._truncate_head(plan.first_index))
+        return plan
 
     @property
     def _is_undecided(self) -> bool:
         """Nothing was ever written, and nobody has said what it will be."""
         return (
-            self._wanted_codec is None and self._state.next_segment_id == 1 and not self._tail.stop
+            self._settings.codec is None
+            and self._state.next_segment_id == 1
+            and not self._tail.stop
         )
 
     def _refuse_other_codec(self) -> None:
@@ -295,14 +320,15 @@ class RaftWal(Owner):
             raise ValueError(f"this log's codec is {self.codec}, not that of Raft entries")
 
 
-def _first_of(payloads: Sequence[Bytes]) -> int:
-    """The index of the first of these Raft entries; ValueError unless they all are, in a row."""
-    first = 0
-    for i, payload in enumerate(payloads):
-        entry = decode_entry(bytes(payload))
-        if isinstance(entry, Flaw):
-            raise ValueError(f"payload {i} is no Raft entry: {entry.why}")  # noqa: TRY004
-        first = first or entry.index
-        if entry.index != first + i:
-            raise ValueError(f"non-monotonic log entries: {entry.index} in place of {first + i}")
-    return first
+def _encode(
+    tail: Tail, payloads: Sequence[Bytes], lengths: list[int], size_limit: int | None
+) -> fmt.Batch:
+    header = b"" if tail.stop else fmt.encode_header(header_of(tail.meta))
+    return fmt.encode_batch(
+        payloads,
+        offset=tail.stop,
+        header=header,
+        earlier=tail.starts,
+        size_limit=size_limit,
+        lengths=lengths,
+    )

@@ -2,6 +2,7 @@
 
 Every change is one bbolt transaction, durable when it returns: its pages are written and synced,
 then its meta page is.  Cut off anywhere, the store holds what it held before or the change.
+Whatever bit of it rots, what is shown is what was written, or the store is called corrupt.
 
 An owner holds the lock that bbolt takes on this very file, so that a Go program and we keep each
 other out.  A guest takes no lock: what it shows is one whole transaction, and synced.
@@ -18,7 +19,7 @@ from holdfast.errors import CorruptError, HoldfastError, PoisonedError
 from holdfast.formats import bolt
 from holdfast.formats.bolt import Bucket, Image
 from holdfast.formats.flaw import Flaw
-from holdfast.formats.raft_meta import State, decode_state, encode_state
+from holdfast.formats.raft_meta import State, decode_state, encode_state, seal_holds, seal_of
 
 META_STORE = "wal-meta.db"
 
@@ -200,15 +201,15 @@ class MetaStore:
             items.pop(key, None)
         else:
             items[key] = bytes(value)
-        change = bolt.commit(
-            self._image, {**self._image.buckets, name: Bucket(items, bucket.sequence)}
-        )
+        buckets = {**self._image.buckets, name: Bucket(items, bucket.sequence)}
+        change = bolt.commit(self._image, _sealed(buckets, self._image.txid + 1))
         if change.size > self._image.size:
             self._file.resize(change.size)
         for offset, page in change.pages:
             self._file.write_at(offset, page)
         self._file.sync()
         self._file.write_at(*change.meta, sync=True)
+        self._file.write_at(*change.twin)
         self._image = change.image
 
 
@@ -253,11 +254,23 @@ def _refuse_if_segments(disk: Disk) -> None:
 def _sound(image: Image | Flaw) -> Image:
     if isinstance(image, Flaw):
         raise CorruptError(META_STORE, image.offset, f"{image.why}; {_ADVICE}")
+    meta, stable = (image.buckets.get(name, Bucket({})) for name in (_META, _STABLE))
+    if not seal_holds(meta.sequence, image.txid, meta.items, stable.items):
+        why = "what it holds is not what was written, or not all of it"
+        raise CorruptError(META_STORE, 0, f"{why}; {_ADVICE}")
     return image
 
 
+def _sealed(buckets: Mapping[bytes, Bucket], txid: int) -> Mapping[bytes, Bucket]:
+    """With what vouches for them, see holdfast.formats.raft_meta; if there is a place for it."""
+    if _META not in buckets:
+        return buckets
+    meta, stable = buckets[_META], buckets.get(_STABLE, Bucket({}))
+    return {**buckets, _META: Bucket(meta.items, seal_of(txid, meta.items, stable.items))}
+
+
 def _new_file(meta: Mapping[bytes, bytes], stable: Mapping[bytes, bytes]) -> bytes:
-    return bolt.encode({_META: Bucket(meta), _STABLE: Bucket(stable)})
+    return bolt.encode(_sealed({_META: Bucket(meta), _STABLE: Bucket(stable)}, txid=1), txid=1)
 
 
 def _unused_name(disk: Disk) -> str:

@@ -7,7 +7,8 @@ has let go of is removed.
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from holdfast import runtime
 from holdfast.disk import Disk
@@ -30,31 +31,44 @@ _LOG = logging.getLogger("holdfast")
 _CLOSED = "the log is closed"
 _SIZE_MIN = 2**20  # where tuning begins
 
+Item = TypeVar("Item")
 
-class Owner(RaftWalGuest):
-    """A guest that has the locks, and so may change which segments there are."""
 
-    def __init__(
-        self,
-        disk: Disk,
-        *,
-        codec: int | None = None,
-        segment_size_max: int = 64 * 2**20,
-        segment_fill_ms: int | None = None,
-        first_index: int = 1,
-        now_ms: Callable[[], int] = runtime.now_ms,
-    ) -> None:
-        if not fmt.HEADER_SIZE < segment_size_max <= fmt.SEGMENT_SIZE_MAX or first_index < 1:
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What the segments of a log are to be like.  See RaftWal."""
+
+    codec: int | None
+    segment_size_max: int
+    segment_fill_ms: int | None
+    first_index: int
+
+    def __post_init__(self) -> None:
+        size, codec = self.segment_size_max, self.codec
+        if not fmt.HEADER_SIZE < size <= fmt.SEGMENT_SIZE_MAX or self.first_index < 1:
             raise ValueError(
                 f"a segment takes {fmt.HEADER_SIZE} to {fmt.SEGMENT_SIZE_MAX} bytes, "
                 "and indexes begin at 1"
             )
         if codec is not None and codec != fmt.RAFT_CODEC and codec < fmt.CUSTOM_CODEC_MIN:
             raise ValueError(f"codec {codec} is reserved; yours begin at {fmt.CUSTOM_CODEC_MIN}")
-        self._wanted_codec, self._now_ms = codec, now_ms
-        self._segment_size_max, self._segment_fill_ms = segment_size_max, segment_fill_ms
-        self._first_index = first_index
-        self._commits = runtime.GroupCommit(self._commit)
+
+
+class Owner(RaftWalGuest, Generic[Item]):
+    """A guest that has the locks, and so may change which segments there are.
+
+    `commit` writes what has gathered; it is called by one thread at a time.
+    """
+
+    def __init__(
+        self,
+        disk: Disk,
+        settings: Settings,
+        commit: Callable[[Sequence[Item]], None],
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._settings, self._now_ms = settings, now_ms
+        self._commits = runtime.GroupCommit(commit)
         self._refusal: str | None = None  # why nothing can be written any more
         self.mended: tuple[str, ...] = ()  # what recovery did
         try:
@@ -95,7 +109,7 @@ class Owner(RaftWalGuest):
             self._publish((*self._segments[:-1], self._new_tail(tail)))
             result.mended.append(f"{name_of(tail)}: made, as the meta store has it")
         if tail is None:
-            base = self.last_index + 1 if self._segments else self._first_index
+            base = self.last_index + 1 if self._segments else self._settings.first_index
             self._install(self._state.segments, self._new_segment(base))
         elif self._tail.index_start:
             self._rotate()
@@ -114,16 +128,12 @@ class Owner(RaftWalGuest):
 
     def _refuse_codecs(self, state: State) -> None:
         codecs = {segment.codec for segment in state.segments}
-        wanted = codecs if self._wanted_codec is None else {self._wanted_codec}
+        wanted = codecs if self._settings.codec is None else {self._settings.codec}
         if codecs - wanted or len(codecs) > 1:
             found = ", ".join(map(str, sorted(codecs)))
             raise UnsupportedError(f"{self._disk} is written with codec {found}, not {wanted}")
 
     # The tail
-
-    def _commit(self, batches: Sequence[Any]) -> None:
-        """Write what has gathered."""
-        raise NotImplementedError
 
     @property
     def _tail(self) -> Tail:
@@ -137,6 +147,7 @@ class Owner(RaftWalGuest):
         last = tail.stop_index - 1
         sealed = sealed_at(tail.meta, last, tail.index_start, self._now())
         self._install((*self._state.segments[:-1], sealed), self._new_segment(last + 1))
+        self._counters.segment_rotations += 1
 
     # The meta store and the files
 
@@ -184,7 +195,7 @@ class Owner(RaftWalGuest):
             _LOG.warning("%r: %s stays for now: %s", self._disk, names, error)
 
     def _new_segment(self, base_index: int, codec: int | None = None) -> SegmentMeta:
-        codec = codec or self._wanted_codec or self.codec
+        codec = codec or self._settings.codec or self.codec
         return SegmentMeta(
             self._state.next_segment_id,
             base_index,
@@ -195,10 +206,10 @@ class Owner(RaftWalGuest):
         )
 
     def _new_size(self) -> int:
-        target_ms = self._segment_fill_ms
+        target_ms, size_max = self._settings.segment_fill_ms, self._settings.segment_size_max
         if target_ms is None:
-            return self._segment_size_max
-        sizes = min(_SIZE_MIN, self._segment_size_max), self._segment_size_max
+            return size_max
+        sizes = min(_SIZE_MIN, size_max), size_max
         if not self._state.segments:
             return sizes[0]
         last = self._state.segments[-1]

@@ -44,6 +44,7 @@ class Survey:
     sizes: dict[str, int]
     damage: list[Damage] = field(default_factory=list)
     found: fmt.Scan = fmt.NOTHING  # of the tail
+    rest: bytes = b""  # what is behind its last sound batch, without the zeros at the end
     torn: Damage | None = None
     mended: list[str] = field(default_factory=list)
 
@@ -87,9 +88,9 @@ def _judge_tail(result: Survey, tail: SegmentMeta, data: memoryview) -> None:
     if bad and not can_count_on(data, tail, found, bad):
         flaw = Flaw(int(found.begins[bad[0]]), fmt.BAD_CHECKSUM)
         found, bad = cut(found, bad[0]), []
-    elif flaw is None and any_byte(data[found.stop :]):
+    result.found, result.rest = found, _used(data[found.stop :])
+    if flaw is None and result.rest:
         flaw = Flaw(found.stop, "bytes behind unwritten space")
-    result.found = found
     for k in bad:
         first = tail.base_index + (int(found.counts[k - 1]) if k else 0)
         last = tail.base_index + int(found.counts[k]) - 1
@@ -176,7 +177,7 @@ def settle(disk: Disk, result: Survey) -> None:
     if tail is None or name_of(tail) not in result.sizes:
         return
     name, size = name_of(tail), result.sizes[name_of(tail)]
-    rest = _unsound(disk, name, result.found.stop, size)
+    rest = result.rest
     if not rest and size >= tail.size_limit:
         return
     file = disk.open(name, writable=True)
@@ -194,19 +195,11 @@ def settle(disk: Disk, result: Survey) -> None:
         file.close()
 
 
-def _unsound(disk: Disk, name: str, stop: int, size: int) -> bytes:
-    """What is behind the last sound batch, without the zeros at its end."""
-    file = disk.open(name)
-    try:
-        data = file.map()[stop:size]
-        return bytes(data).rstrip(b"\0") if any_byte(data) else b""
-    finally:
-        file.close()
-
-
-def any_byte(data: memoryview) -> bool:
-    """Is there anything but zeros?"""
-    return bool(np.frombuffer(data, np.uint8).any()) if len(data) else False
+def _used(data: memoryview) -> bytes:
+    """All up to the last byte that is not zero."""
+    if not len(data) or not np.frombuffer(data, np.uint8).any():
+        return b""
+    return bytes(data).rstrip(b"\0")
 
 
 def remove_orphans(disk: Disk, result: Survey) -> None:

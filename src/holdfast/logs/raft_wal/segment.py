@@ -7,7 +7,7 @@ sealed segment that is loaded, where it lies in a memory map; for the tail each 
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
@@ -24,6 +24,23 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _READ_SIZE_MIN = 64 * 1024
+_FRAME_HEADER_SIZE = fmt.FRAME_HEADER_SIZE
+
+
+class _Open:
+    """A sealed segment's bytes, where its entries are, and which batches nobody has verified."""
+
+    __slots__ = ("counts", "data", "found", "lengths", "source", "starts", "unverified")
+
+    def __init__(self, data: memoryview, found: fmt.Scan, *, is_whole: bool) -> None:
+        self.data, self.found = data, found
+        # Bytes or a map: a slice of either is bytes, with no view in between.
+        self.source = cast("bytes", data.obj)
+        self.starts, self.lengths = found.starts.data, found.lengths.data
+        self.counts = found.counts.tolist()
+        self.unverified = set(range(len(self.counts)))
+        if not is_whole:
+            self.unverified.add(-1)  # no read may take the short way
 
 
 class Sealed:
@@ -32,31 +49,41 @@ class Sealed:
     def __init__(self, disk: Disk, meta: SegmentMeta, size: int) -> None:
         self.disk, self.meta, self.size, self.name = disk, meta, size, name_of(meta)
         self.first_index, self.stop_index = meta.min_index, meta.max_index + 1
-        self._open: tuple[memoryview, fmt.Scan, list[int], bytearray] | None = None
+        self._base_index = meta.base_index
+        self._open: _Open | None = None
 
     def read(self, index: int) -> bytes:
-        data, found, counts, verified = self._open or self._load()
-        i = index - self.meta.base_index
+        loaded = self._open or self._load()
+        i = index - self._base_index
+        if loaded.unverified:
+            self._verify(loaded, i)
+        start = loaded.starts[i] + _FRAME_HEADER_SIZE
+        return loaded.source[start : start + loaded.lengths[i]]
+
+    def _verify(self, loaded: "_Open", i: int) -> None:
+        """The batch of entry i, counted from the base, unless it was before."""
+        found = loaded.found
         if i >= len(found.starts):
-            raise CorruptError(self.name, found.stop, f"entry {index} was not found")
-        k = bisect_right(counts, i)
-        if not verified[k]:
+            why = f"entry {i + self._base_index} was not found"
+            raise CorruptError(self.name, found.stop, why)
+        k = bisect_right(loaded.counts, i)
+        if k in loaded.unverified:
             begin, commit = int(found.begins[k]), int(found.commits[k])
-            if not fmt.batch_holds(data, begin, commit):
-                raise CorruptError(self.name, begin, f"entry {index}: {fmt.BAD_CHECKSUM}")
-            verified[k] = 1
-        start = found.starts.item(i) + fmt.FRAME_HEADER_SIZE
-        return bytes(data[start : start + found.lengths.item(i)])
+            if not fmt.batch_holds(loaded.data, begin, commit):
+                why = f"entry {i + self._base_index}: {fmt.BAD_CHECKSUM}"
+                raise CorruptError(self.name, begin, why)
+            loaded.unverified.remove(k)
 
     def scan(
         self, start: int, stop: int, on_damage: OnDamage | None = None, *, verify: bool = True
     ) -> "Iterator[pa.RecordBatch]":
         try:
-            data, found, _, _ = self._load()
+            loaded = self._load()
         except CorruptError as broken:
             if on_damage is None:
                 raise
             return on_damage(Damage(self.name, broken.offset, start, stop - 1, broken.why))
+        data, found = loaded.data, loaded.found
         emit = Emitter(self.name, self.meta.base_index, on_damage, verify=verify)
         end = max(start, min(stop, self.meta.base_index + len(found.starts)))
         first = start - self.meta.base_index
@@ -94,8 +121,7 @@ class Sealed:
     def close(self) -> None:
         self.unload()
 
-    def _load(self) -> tuple[memoryview, fmt.Scan, list[int], bytearray]:
-        """The bytes, where its entries are, and which batches are known to be sound."""
+    def _load(self) -> "_Open":
         if self._open is None:
             file = self.disk.open(self.name)
             try:
@@ -103,7 +129,9 @@ class Sealed:
             finally:
                 file.close()
             found, _ = self.judge(data)
-            self._open = data, found, found.counts.tolist(), bytearray(len(found.counts))
+            self._open = _Open(
+                data, found, is_whole=len(found.starts) >= self.stop_index - self._base_index
+            )
         return self._open
 
     def judge(self, data: memoryview) -> tuple[fmt.Scan, Flaw | None]:
@@ -180,7 +208,7 @@ class Tail:
 
     def push(self, batch: fmt.Batch) -> None:
         """Show one batch that we have just written and synced."""
-        self.starts.frombytes(batch.offsets.tobytes())
+        self.starts += batch.offsets
         self.commits.append(self.stop + len(batch.data) - fmt.COMMIT_SIZE)
         self.counts.append(len(self.starts))
         self.stop += len(batch.data)

@@ -21,10 +21,10 @@ from holdfast.errors import CorruptError, HoldfastError, PoisonedError
 from holdfast.formats import shanghai as fmt
 from holdfast.logs.log import Payloads, arrow_slices, as_payloads
 from holdfast.logs.replicas import Replicas
+from holdfast.logs.retention import Compaction, Retention, choose
 from holdfast.logs.shanghai.directory import Mark, segment_name, write_mark
 from holdfast.logs.shanghai.guest import ShanghaiGuest
 from holdfast.logs.shanghai.recovery import recover
-from holdfast.logs.shanghai.retention import Compaction, Retention, choose
 from holdfast.logs.shanghai.segment import Active, Sealed
 
 _LOG = logging.getLogger("holdfast")

@@ -140,7 +140,10 @@ def _look(path: str) -> _Sound:
 def _copy(spark: SparkSession, source: _Sound, making: str, segment_size_max: int) -> None:
     adopt = FORMATS[source.format].adopt_segments
     if adopt is None:
-        raise UnsupportedError(f"segments of a {source.format} log cannot be copied as they are")
+        raise UnsupportedError(
+            f"segments of a {source.format} log cannot be copied as they are; "
+            "holdfast.logs.conversion does it entry by entry"
+        )
     groups = _groups(source.segments, segment_size_max)
     work = [_CopyWork(source, group, making, segment_size_max) for group in groups]
     copied = [one for part in run_tasks(spark, work, _copy_in_worker) for one in part]

@@ -1,9 +1,11 @@
 import pytest
 
+from holdfast.errors import CorruptError
 from holdfast.logs.log import SegmentInfo
+from holdfast.logs.raft_wal import RaftWal
 from holdfast.logs.replicas import Replica, Replicas
-from holdfast.logs.shanghai import Retention, ShanghaiLog
-from holdfast.logs.shanghai.retention import choose
+from holdfast.logs.retention import Retention, choose
+from holdfast.logs.shanghai import ShanghaiLog
 from holdfast.testing import SimDisk
 from holdfast.testing.log_contract import contents
 
@@ -60,22 +62,36 @@ def test_limits_must_say_something() -> None:
         chosen(Retention(acknowledged=True))
 
 
-def test_compaction_removes_files_and_a_dry_run_does_not(disk: SimDisk) -> None:
-    log = ShanghaiLog(disk)
-    before = set(disk.files())
+@pytest.fixture(params=[ShanghaiLog, RaftWal])
+def log(request: pytest.FixtureRequest) -> ShanghaiLog | RaftWal:
+    """Four segments of ten entries each: 1..40, payloads b'1'..b'40'."""
+    log: ShanghaiLog | RaftWal = request.param(SimDisk(), segment_size_max=10_000)
+    for first in (1, 11, 21, 31):
+        log.rotate()
+        log.append([b"%d" % index for index in range(first, first + 10)])
+    return log
+
+
+def test_compaction_removes_files_and_a_dry_run_does_not(log: ShanghaiLog | RaftWal) -> None:
+    before = set(log._disk.list())
     plan = log.compact(Retention(before=25), dry_run=True)
-    assert set(disk.files()) == before
+    assert set(log._disk.list()) == before
     assert log.compact(Retention(before=25)) == plan
-    assert before - set(disk.files()) == {"segment_00001.wal", "segment_00002.wal"}
-    assert log.first_index == 21
-    log.close()
-    assert contents(ShanghaiLog(disk))[0] == b"21"
+    assert before - set(log._disk.list()) == {segment.name for segment in plan.removed}
+    assert (len(plan.removed), log.first_index) == (2, 21)
+    assert contents(log)[0] == b"21"
 
 
-def test_a_registered_replica_holds_compaction_back(disk: SimDisk) -> None:
-    replicas = Replicas(disk)
+def test_a_registered_replica_holds_compaction_back(log: ShanghaiLog | RaftWal) -> None:
+    replicas = Replicas(log._disk)
     replicas.register("b", 15)
-    log = ShanghaiLog(disk)
     assert log.compact(Retention(before=10**6)).first_index == 11
     replicas.acknowledge("b", 40)
     assert log.compact(Retention(before=10**6)).first_index == 31
+
+
+def test_a_refused_compaction_harms_nothing(log: ShanghaiLog | RaftWal) -> None:
+    log._disk.create("replicas/broken.json", b"?")
+    with pytest.raises(CorruptError):
+        log.compact(Retention(before=25))
+    log.append([b"goes on"])

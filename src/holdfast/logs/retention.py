@@ -1,4 +1,4 @@
-"""Which segments may go.  A decision, not a deed: ShanghaiLog.compact carries it out."""
+"""Which segments may go.  A decision, not a deed: the log carries it out."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from holdfast.logs.replicas import Replica
 class Retention:
     """What is wanted gone: a segment goes when any of these says so and no replica needs it."""
 
-    before: int | None = None  # segments that hold only entries below this LSN
+    before: int | None = None  # segments that hold only entries below this index
     age_max_ms: int | None = None  # segments whose newest entry is older than this
     size_max: int | None = None  # the oldest, until all segments together take no more than this
     acknowledged: bool = False  # segments that every registered replica has acknowledged

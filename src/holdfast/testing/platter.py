@@ -1,7 +1,4 @@
-"""What a simulated disk is made of: files and directories, each durable and live.
-
-Until a sync, `pending` holds what was done since the last one, in order.
-"""
+"""What a simulated disk is made of: inodes and directories, each as it is and as it is durably."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -41,7 +38,27 @@ class Directory:
         self.pending.clear()
 
 
+def copy_of(directory: Directory, seen: "dict[Inode | Directory, Inode | Directory]") -> Directory:
+    """All that is in and below it, unsynced changes included; `seen` is what was copied already."""
+    copy = seen[directory] = Directory()
+
+    def twin(node: "Inode | Directory") -> "Inode | Directory":
+        if node not in seen:
+            if isinstance(node, Directory):
+                return copy_of(node, seen)
+            seen[node] = Inode(bytearray(node.live), node.durable, list(node.pending))
+        return seen[node]
+
+    copy.live = {name: twin(node) for name, node in directory.live.items()}
+    copy.durable = {name: twin(node) for name, node in directory.durable.items()}
+    copy.pending = [
+        {name: node and twin(node) for name, node in change.items()} for change in directory.pending
+    ]
+    return copy
+
+
 def all_below(directory: Directory) -> "Iterator[Inode | Directory]":
+    """It, and all that is in and below it."""
     yield directory
     for node in directory.live.values():
         if isinstance(node, Directory):
@@ -51,6 +68,7 @@ def all_below(directory: Directory) -> "Iterator[Inode | Directory]":
 
 
 def land(content: bytearray, offset: int, data: bytes | None) -> None:
+    """Let a write, or a new size, be in `content`."""
     if data is None:
         del content[offset:]
         content.extend(bytes(offset - len(content)))

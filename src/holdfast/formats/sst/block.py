@@ -1,0 +1,201 @@
+"""Blocks: columns that lie in the file as Arrow wants them in memory.
+
+block := crc32c:u32 codec:u8 zero[3] rows:u32 keys_size:u32 values_size:u32 body_size:u32
+         body[body_size] zeros up to a multiple of 8                      little-endian
+body  := key_ends:i32[rows + 1] value_ends:i32[rows + 1] seqs:u64[rows] valid:bit[rows]
+         keys[keys_size] values[values_size]            each filled with zeros to 8 bytes
+
+The checksum covers all that follows it.  With codec 1 the body is zstd's.  What is decoded never
+points outside the body, whatever the bytes say.
+
+    encode_block(rows, compression)     bytes
+    decode_block(data)                  Rows, over the same memory where it is not compressed
+    open_block(data)                    a Block, verified once, that answers get(key) many times
+    block_get(data, key)                (value or None, seq), or None where the key is not
+"""
+
+import struct
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from holdfast.errors import CorruptError
+from holdfast.formats.checksums import crc32c
+from holdfast.formats.sst.rows import Rows, binary, booleans, column, integers
+
+Bytes = bytes | memoryview
+Compression = Literal["zstd"] | None
+Found = tuple[bytes | None, int]
+
+CODECS: dict[Compression, int] = {None: 0, "zstd": 1}
+HEADER = struct.Struct("<IB3xIIII")
+CRC = struct.Struct("<I")
+BODY_SIZE_MAX = 2**31 - 1
+# A compressed body is unpacked into memory that is taken before its bytes are believed.
+UNPACKED_SIZE_MAX = 1 << 26
+_ZSTD = pa.Codec("zstd")
+
+
+class Sections(NamedTuple):
+    """Where the parts of a body begin, and where it ends."""
+
+    value_ends: int
+    seqs: int
+    valid: int
+    keys: int
+    values: int
+    stop: int
+
+
+def padded(size: int) -> int:
+    """The next multiple of 8."""
+    return (size + 7) & ~7
+
+
+def sections(rows: int, keys_size: int, values_size: int) -> Sections:
+    """The parts of a body of so many rows and bytes."""
+    ends_size = padded(4 * rows + 4)
+    seqs = 2 * ends_size
+    valid = seqs + 8 * rows
+    keys = valid + padded((rows + 7) // 8)
+    values = keys + padded(keys_size)
+    return Sections(ends_size, seqs, valid, keys, values, values + padded(values_size))
+
+
+def encode_block(rows: Rows, compression: Compression = None) -> bytes:
+    """The block of these rows, at least one."""
+    values, valid = _values(rows.values)
+    key_ends, keys = _columns(rows.keys)
+    value_ends, value_bytes = _columns(values)
+    parts = [key_ends, value_ends, integers(rows.seqs).data, valid, keys, value_bytes]
+    body = b"".join([piece for part in parts for piece in (part, bytes(-part.nbytes % 8))])
+    if len(body) > BODY_SIZE_MAX:
+        raise ValueError(f"a block of {len(body)} bytes; the most is {BODY_SIZE_MAX}")
+    counts = len(rows), keys.nbytes, value_bytes.nbytes
+    if compression and len(body) <= UNPACKED_SIZE_MAX:
+        packed = _ZSTD.compress(body, asbytes=True)
+        if len(packed) < len(body):
+            return _framed(CODECS[compression], counts, packed)
+    return _framed(CODECS[None], counts, body)
+
+
+def decode_block(data: Bytes, *, where: str = "block", offset: int = 0) -> Rows:
+    """The rows of a block, after its checksum; `where` and `offset` go into the error, if any."""
+    count, at, body = _body(data, where, offset)
+    key_ends = body.slice(0, 4 * count + 4)
+    value_ends = body.slice(at.value_ends, 4 * count + 4)
+    valid, seqs = body.slice(at.valid, at.keys - at.valid), body.slice(at.seqs, 8 * count)
+    keys, values = body.slice(at.keys, at.values - at.keys), body.slice(at.values)
+    return Rows(
+        pa.Array.from_buffers(pa.binary(), count, [None, key_ends, keys], 0),
+        pa.Array.from_buffers(pa.binary(), count, [valid, value_ends, values]),
+        pa.Array.from_buffers(pa.uint64(), count, [None, seqs], 0),
+    )
+
+
+class Block:
+    """A verified block, unpacked: finds a key without turning the others into objects."""
+
+    __slots__ = ("_at", "_body", "_key_ends", "_keys", "_seqs", "_value_ends")
+
+    def __init__(self, body: bytes, count: int, at: Sections) -> None:
+        view = memoryview(body)
+        self._body, self._at = body, at
+        self._keys = body[at.keys : at.values]
+        self._key_ends = view[: 4 * count + 4].cast("i")
+        self._value_ends = view[at.value_ends : at.value_ends + 4 * count + 4].cast("i")
+        self._seqs = view[at.seqs : at.valid].cast("Q")
+
+    def __len__(self) -> int:
+        return len(self._seqs)
+
+    @property
+    def size(self) -> int:
+        """Bytes it keeps in memory, near enough for a cache."""
+        return len(self._body) + len(self._keys)
+
+    def get(self, key: bytes) -> Found | None:
+        """Value and seq of this key; a value of None is a tombstone, None is no such key here."""
+        ends, keys = self._key_ends, self._keys
+        i, high = 0, len(self._seqs)
+        while i < high:  # the bisect module would call a function for every step
+            middle = (i + high) >> 1
+            if keys[ends[middle] : ends[middle + 1]] < key:
+                i = middle + 1
+            else:
+                high = middle
+        if i == len(self._seqs) or keys[ends[i] : ends[i + 1]] != key:
+            return None
+        body, at, ends = self._body, self._at, self._value_ends
+        if not body[at.valid + (i >> 3)] >> (i & 7) & 1:
+            return None, self._seqs[i]
+        return body[at.values + ends[i] : at.values + ends[i + 1]], self._seqs[i]
+
+
+def open_block(data: Bytes, *, where: str = "block", offset: int = 0) -> Block:
+    """A block to ask for single keys; verified here, and never again."""
+    count, at, body = _body(data, where, offset)
+    return Block(body.to_pybytes(), count, at)
+
+
+def block_get(data: Bytes, key: bytes) -> Found | None:
+    """What a block says of one key.  Who asks it often opens it once."""
+    return open_block(data).get(key)
+
+
+def _framed(codec: int, counts: tuple[int, int, int], body: bytes) -> bytes:
+    rest = HEADER.pack(0, codec, *counts, len(body))[CRC.size :] + body + bytes(-len(body) % 8)
+    return CRC.pack(crc32c(rest)) + rest
+
+
+def _columns(array: Any) -> tuple[memoryview, memoryview]:
+    """Offsets that begin at 0, and the bytes they are in."""
+    ends, data = column(array)
+    return (ends - ends[0]).data, data[ends[0] : ends[-1]]
+
+
+def _values(values: Any) -> tuple[Any, memoryview]:
+    """Values with nothing kept under a tombstone, and their bitmap, as Arrow has it."""
+    count = len(values)
+    if not values.null_count:
+        return values, np.packbits(np.ones(count, np.bool_), bitorder="little").data
+    valid = booleans(values.is_valid())
+    if np.diff(column(values)[0])[~valid].any():
+        values = binary(values.to_pylist())
+    return values, np.packbits(valid, bitorder="little").data
+
+
+def _body(data: Bytes, where: str, offset: int) -> tuple[int, Sections, Any]:
+    """Row count, sections and unpacked body of a block; its checksum and all its sizes hold."""
+    count, at, body = _unpacked(data, where, offset)
+    _check_ends(body, 0, count, at.values - at.keys, where, offset)
+    _check_ends(body, at.value_ends, count, at.stop - at.values, where, offset)
+    return count, at, body
+
+
+def _unpacked(data: Bytes, where: str, offset: int) -> tuple[int, Sections, Any]:
+    if len(data) < HEADER.size:
+        raise CorruptError(where, offset, f"a block cut to {len(data)} bytes")
+    crc, codec, count, keys_size, values_size, body_size = HEADER.unpack_from(data)
+    if crc32c(memoryview(data)[CRC.size :]) != crc:
+        raise CorruptError(where, offset, "a block with a bad checksum")
+    at = sections(count, keys_size, values_size)
+    if not count or HEADER.size + padded(body_size) != len(data) or at.stop > BODY_SIZE_MAX:
+        raise CorruptError(where, offset, f"{len(data)} bytes for {count} rows in {body_size}")
+    body = pa.py_buffer(data).slice(HEADER.size, body_size)
+    if codec == CODECS["zstd"] and at.stop <= UNPACKED_SIZE_MAX:
+        try:
+            return count, at, _ZSTD.decompress(body, decompressed_size=at.stop)
+        except OSError as error:
+            raise CorruptError(where, offset, str(error)) from error
+    if codec or body_size != at.stop:
+        raise CorruptError(where, offset, f"codec {codec} with {body_size} of {at.stop} bytes")
+    return count, at, body
+
+
+def _check_ends(body: Any, start: int, count: int, size: int, where: str, offset: int) -> None:
+    """Offsets rise from 0 and stay within `size`: Arrow will follow them unchecked."""
+    ends = np.frombuffer(body, np.int32, count + 1, start)
+    if ends[0] or ends[-1] > size or (ends[1:] < ends[:-1]).any():
+        raise CorruptError(where, offset, f"offsets that do not rise within {size} bytes")

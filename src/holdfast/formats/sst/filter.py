@@ -1,0 +1,85 @@
+"""The filter of an SST: which keys it surely does not hold.
+
+filter := crc32c:u32 zero[4] words:u64[]                                 little-endian
+
+A Bloom filter whose bits for one key lie in one word, so that a test is one load.  With h the
+CRC-32/ISO-HDLC of a key, its word is number (h * words) >> 32, and its bits are PATTERNS[h % 4096]:
+pattern i has the five bits whose places are 6 bits each, from the lowest on, of
+(i + 1) * 0x9E3779B97F4A7C15 >> 32.  An SST without a filter has no bytes for it.
+
+    key_hashes(rows.keys) -> uint32 array       encode_filter(hashes, bits_per_key) -> bytes
+    decode_filter(data) -> Filter               Filter.may_contain(key)
+"""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from isal.isal_zlib import crc32
+
+from holdfast.errors import CorruptError
+from holdfast.formats.checksums import crc32c
+
+Hashes = npt.NDArray[np.uint32]
+
+HEADER_SIZE = 8
+BITS_PER_KEY = 14
+_PATTERN_COUNT = 4096
+_PATTERN_BITS = 5
+
+
+def _patterns() -> npt.NDArray[np.uint64]:
+    mixed = np.arange(1, _PATTERN_COUNT + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15) >> 32
+    found = np.zeros(_PATTERN_COUNT, np.uint64)
+    for i in range(_PATTERN_BITS):
+        found |= np.uint64(1) << (mixed >> np.uint64(6 * i) & np.uint64(63))
+    return found
+
+
+_PATTERNS = _patterns()
+_MASKS: list[int] = _PATTERNS.tolist()
+
+
+def key_hashes(keys: Any) -> Hashes:
+    """The hash of every key of an Arrow array."""
+    return np.fromiter(map(crc32, keys.to_pylist()), np.uint32, len(keys))
+
+
+def encode_filter(hashes: Hashes, bits_per_key: int = BITS_PER_KEY) -> bytes:
+    """The filter of keys with these hashes; none of them is ever denied."""
+    if not len(hashes) or not bits_per_key:
+        return b""
+    words = np.zeros(-(-len(hashes) * bits_per_key // 64), np.uint64)
+    places = hashes.astype(np.uint64) * np.uint64(len(words)) >> np.uint64(32)
+    np.bitwise_or.at(words, places.astype(np.intp), _PATTERNS[hashes % _PATTERN_COUNT])
+    rest = bytes(4) + words.tobytes()
+    return crc32c(rest).to_bytes(4, "little") + rest
+
+
+class Filter:
+    """Says no only of keys that are not there; says yes, wrongly, of about one in a hundred."""
+
+    __slots__ = ("_count", "_words")
+
+    def __init__(self, words: memoryview) -> None:
+        self._words, self._count = words, len(words)
+
+    def may_contain(self, key: bytes) -> bool:
+        """Whether to look for this key at all."""
+        if not self._count:
+            return True
+        hashed = crc32(key)
+        mask = _MASKS[hashed & 4095]
+        return bool(self._words[hashed * self._count >> 32] & mask == mask)
+
+
+def decode_filter(data: bytes | memoryview, *, where: str = "filter", offset: int = 0) -> Filter:
+    """The filter in these bytes; no bytes are a filter that always says yes."""
+    if not len(data):
+        return Filter(memoryview(b"").cast("Q"))
+    if len(data) <= HEADER_SIZE or len(data) % 8:
+        raise CorruptError(where, offset, f"a filter cut to {len(data)} bytes")
+    view = memoryview(data)
+    if crc32c(view[4:]) != int.from_bytes(view[:4], "little"):
+        raise CorruptError(where, offset, "a filter with a bad checksum")
+    return Filter(view[HEADER_SIZE:].cast("Q"))

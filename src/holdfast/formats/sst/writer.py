@@ -1,0 +1,223 @@
+"""SSTs whole: written block by block, or at once; read back at once.
+
+encode_sst(rows, writer_epoch=..., unique_id=...) -> bytes          no rows: a fence
+SstWriter(writer_epoch=..., unique_id=...)                          the same, in pieces:
+    .add(rows)         in key order over all calls
+    .size              what is written so far; the caller decides when it is enough
+    .finish()          (bytes, Info)
+decode_sst(data) -> (Info, Rows)                                    everything verified
+"""
+
+from dataclasses import replace
+
+import numpy as np
+
+from holdfast.errors import CorruptError
+from holdfast.formats.sst.block import Compression, decode_block, encode_block
+from holdfast.formats.sst.filter import (
+    BITS_PER_KEY,
+    Hashes,
+    decode_filter,
+    encode_filter,
+    key_hashes,
+)
+from holdfast.formats.sst.footer import (
+    KEY_SIZE_MAX,
+    OBJECT_SIZE_MAX,
+    Info,
+    Kind,
+    decode_info,
+    encode_footer,
+)
+from holdfast.formats.sst.index import decode_index, encode_index
+from holdfast.formats.sst.rows import EMPTY, Rows, column, integers
+
+BLOCK_SIZE = 1 << 16
+BLOCK_SIZE_MAX = VALUE_SIZE_MAX = 1 << 30
+UNIQUE_ID_SIZE = 16
+_ROW_OVERHEAD = 16  # two offsets and a sequence number
+
+
+class SstWriter:
+    """One SST in the making.  It keeps its output, four bytes a key, and less than one block."""
+
+    def __init__(
+        self,
+        *,
+        writer_epoch: int,
+        unique_id: bytes,
+        kind: Kind = Kind.LEVEL,
+        compression: Compression = None,
+        block_size: int = BLOCK_SIZE,
+        filter_bits: int = BITS_PER_KEY,
+    ) -> None:
+        if len(unique_id) != UNIQUE_ID_SIZE:
+            raise ValueError(f"a unique id of {len(unique_id)} bytes; it has {UNIQUE_ID_SIZE}")
+        if not 0 <= writer_epoch < 2**64 or not 0 < block_size <= BLOCK_SIZE_MAX:
+            raise ValueError(f"writer epoch {writer_epoch}, block size {block_size}")
+        self._info = _blank(kind, writer_epoch, unique_id, compression)
+        self._block_size = block_size
+        self._filter_bits = filter_bits if kind is Kind.LEVEL else 0
+        self._rest = EMPTY
+        self._blocks: list[bytes] = []
+        self._first_keys: list[bytes] = []
+        self._offsets = [0]
+        self._hashes: list[Hashes] = []
+
+    @property
+    def size(self) -> int:
+        """Bytes of the blocks so far, with what waits for the next one."""
+        return self._offsets[-1] + self._rest.size
+
+    @property
+    def row_count(self) -> int:
+        """Rows so far."""
+        return self._info.row_count
+
+    def add(self, rows: Rows) -> None:
+        """Write these rows, whose keys all follow those that were added before."""
+        if not len(rows):
+            return
+        self._take_note(rows)
+        if self._filter_bits:
+            self._hashes.append(key_hashes(rows.keys))
+        rows = Rows.concat([self._rest, rows]) if len(self._rest) else rows
+        start = 0
+        for stop in _cuts(rows, self._block_size):
+            self._write(rows.slice(start, stop))
+            start = stop
+        if start:  # a slice would keep all of them
+            rows = rows.take(np.arange(start, len(rows)))
+        self._rest = rows
+
+    def finish(self) -> tuple[bytes, Info]:
+        """The whole object, and what its footer says."""
+        if len(self._rest):
+            self._write(self._rest)
+            self._rest = EMPTY
+        hashes = np.concatenate(self._hashes) if self._hashes else np.zeros(0, np.uint32)
+        bloom = encode_filter(hashes, self._filter_bits)
+        index = encode_index(self._first_keys, self._offsets)
+        filter_offset = self._offsets[-1]
+        info = replace(
+            self._info,
+            filter_offset=filter_offset,
+            filter_len=len(bloom),
+            block_meta_offset=filter_offset + len(bloom),
+            block_meta_len=len(index),
+        )
+        if info.block_meta_offset + len(index) > OBJECT_SIZE_MAX:
+            raise ValueError(f"an SST of more than {OBJECT_SIZE_MAX} bytes")
+        footer = encode_footer(info)
+        data = b"".join([*self._blocks, bloom, index, footer])
+        return data, replace(info, size=len(data))
+
+    def _write(self, rows: Rows) -> None:
+        block = encode_block(rows, self._info.compression)
+        self._blocks.append(block)
+        self._first_keys.append(rows.keys[0].as_py())
+        self._offsets.append(self._offsets[-1] + len(block))
+
+    def _take_note(self, rows: Rows) -> None:
+        """Refuse what the format cannot hold; count what the footer will say."""
+        info, first_key = self._info, rows.keys[0].as_py()
+        _check(rows)
+        if info.row_count and first_key <= info.last_key:
+            raise ValueError(f"key {first_key!r} does not follow {info.last_key!r}")
+        seqs = integers(rows.seqs)
+        low, high = int(seqs.min()), int(seqs.max())
+        self._info = replace(
+            info,
+            first_key=info.first_key or first_key,
+            last_key=rows.keys[-1].as_py(),
+            row_count=info.row_count + len(rows),
+            tombstone_count=info.tombstone_count + rows.values.null_count,
+            min_seq=min(info.min_seq, low) if info.row_count else low,
+            max_seq=max(info.max_seq, high),
+        )
+
+
+def encode_sst(
+    rows: Rows,
+    *,
+    writer_epoch: int,
+    unique_id: bytes,
+    kind: Kind = Kind.LEVEL,
+    compression: Compression = None,
+    block_size: int = BLOCK_SIZE,
+    filter_bits: int = BITS_PER_KEY,
+) -> bytes:
+    """The SST of these rows, sorted by key with no key twice.  Without rows it is a fence."""
+    writer = SstWriter(
+        writer_epoch=writer_epoch,
+        unique_id=unique_id,
+        kind=kind,
+        compression=compression,
+        block_size=block_size,
+        filter_bits=filter_bits,
+    )
+    writer.add(rows)
+    return writer.finish()[0]
+
+
+def decode_sst(data: bytes | memoryview, *, where: str = "sst") -> tuple[Info, Rows]:
+    """Footer and rows of a whole object, with every checksum verified; of less than 2 GiB."""
+    info = decode_info(data, len(data), where=where)
+    view = memoryview(data)
+    meta, stop = info.block_meta_offset, info.block_meta_offset + info.block_meta_len
+    decode_filter(view[info.filter_offset : meta], where=where, offset=info.filter_offset)
+    index = decode_index(view[meta:stop], where=where, offset=meta)
+    if (
+        index.offsets[-1] != info.filter_offset
+        or index.first_keys[:1] != [info.first_key][: len(index)]
+    ):
+        raise CorruptError(where, meta, "an index of other blocks")
+    spans = map(index.span, range(len(index)))
+    parts = [decode_block(view[a:b], where=where, offset=a) for a, b in spans]
+    if sum(map(len, parts)) != info.row_count:
+        raise CorruptError(where, 0, f"{sum(map(len, parts))} rows, not {info.row_count}")
+    return info, Rows.concat(parts)
+
+
+def _blank(kind: Kind, writer_epoch: int, unique_id: bytes, compression: Compression) -> Info:
+    return Info(
+        kind=kind,
+        writer_epoch=writer_epoch,
+        unique_id=unique_id,
+        compression=compression,
+        first_key=b"",
+        last_key=b"",
+        row_count=0,
+        tombstone_count=0,
+        min_seq=0,
+        max_seq=0,
+        filter_offset=0,
+        filter_len=0,
+        block_meta_offset=0,
+        block_meta_len=0,
+        size=0,
+    )
+
+
+def _check(rows: Rows) -> None:
+    lengths = np.diff(column(rows.keys)[0])
+    if rows.keys.null_count or rows.seqs.null_count:
+        raise ValueError("a row without key or seq")
+    if lengths.min() < 1 or lengths.max() > KEY_SIZE_MAX:
+        raise ValueError(f"keys have 1 to {KEY_SIZE_MAX} bytes")
+    if np.diff(column(rows.values)[0]).max() > VALUE_SIZE_MAX:
+        raise ValueError(f"values have at most {VALUE_SIZE_MAX} bytes")
+    if not rows.is_sorted():
+        raise ValueError("keys that do not rise")
+
+
+def _cuts(rows: Rows, block_size: int) -> list[int]:
+    """Where full blocks end.  What follows the last cut is less than a block."""
+    key_ends, value_ends = column(rows.keys)[0], column(rows.values)[0]
+    sizes = key_ends.astype(np.int64) + value_ends
+    sizes += _ROW_OVERHEAD * np.arange(len(sizes))
+    cuts, start = [], 0
+    while sizes[-1] - sizes[start] >= block_size:
+        start = max(int(np.searchsorted(sizes, sizes[start] + block_size, "right")) - 1, start + 1)
+        cuts.append(start)
+    return cuts

@@ -1,0 +1,253 @@
+"""Bulk loads: SSTs that are written anywhere, by anybody, and come into the store at once.
+
+1. Tasks write sorted rows (a null value deletes) as SSTs of a registered job.  Nobody sees them.
+2. The commit puts them as one run on top of all levels, in one manifest.  So a reader sees all of
+   the load or nothing of it.
+3. What was acknowledged before the commit was called is older than the load; what is acknowledged
+   after it has returned is newer; what is written meanwhile is newer where it is not in the WAL's
+   unbroken row at the beginning of the commit.  To that end the commit first moves that row into
+   L0, and L0 below the load: the order of sources decides, and the WAL is above all levels.
+4. Loaded rows have the sequence number that the levels had reached when the load began.  It is
+   below those of the WAL, so a load takes none away from the writer, and never meets one of its.
+5. With a transaction (a stream's name and a batch's number) the same manifest notes the batch.
+   A batch that was noted, or an older one, changes nothing: a replayed batch is loaded once.
+
+    load = BulkLoad(bucket, transaction=("query", 7))
+    if not load.is_committed:
+        ssts = write_sorted(bucket, load.job, chunks)       in any process, for disjoint ranges
+        load.commit(ssts)
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+import pyarrow as pa
+
+from holdfast.bucket.bucket import Bucket
+from holdfast.errors import CorruptError, JobLostError
+from holdfast.formats.manifest import Draft, JobKind, Manifest
+from holdfast.formats.sst import Rows
+from holdfast.formats.sst.block import Compression
+from holdfast.kv import jobs
+from holdfast.kv.commits import checked, list_wal, put_into_l0, put_on_top
+from holdfast.kv.jobs import Job
+from holdfast.kv.manifests import ManifestStore
+from holdfast.kv.names import contiguous
+from holdfast.kv.plans import CompactionOptions, Plan, plan_wal
+from holdfast.kv.tasks import SstMeta, SstSink, cut, merge_task
+from holdfast.runtime import Runtime
+
+Flush = list[tuple[Plan, tuple[SstMeta, ...]]]
+_FLUSHES_MAX = 100
+
+
+@dataclass(frozen=True, slots=True)
+class BulkJob:
+    """What a task needs to write for a load; ints, bytes and texts."""
+
+    job: Job
+    seq: int
+    sst_size: int
+    block_size: int
+    compression: Compression
+
+
+class _WalMovedError(Exception):
+    """The WAL was compacted by another, but not far enough."""
+
+
+def write_sorted(
+    bucket: Bucket, job: BulkJob, chunks: Iterable[Rows], runtime: Runtime | None = None
+) -> list[SstMeta]:
+    """Write rows whose keys rise over all chunks; durable, and invisible until the commit.
+
+    Sequence numbers are given here, whatever the rows have.  ValueError if keys do not rise.
+    """
+    sink = SstSink(
+        bucket, job.job, runtime or Runtime(), job.sst_size, job.block_size, job.compression
+    )
+    for rows in chunks:
+        sink.add(
+            Rows(rows.keys, rows.values, pa.repeat(pa.scalar(job.seq, pa.uint64()), len(rows)))
+        )
+    return sink.finish()
+
+
+class BulkLoad:
+    """See above.  It expires after a day; then its commit raises JobLostError."""
+
+    def __init__(
+        self,
+        bucket: Bucket,
+        runtime: Runtime | None = None,
+        options: CompactionOptions | None = None,
+        *,
+        transaction: tuple[str, int] | None = None,
+    ) -> None:
+        self._bucket, self._runtime = bucket, runtime or Runtime()
+        self._options, self._transaction = options or CompactionOptions(), transaction
+        self._store = ManifestStore(bucket, self._runtime)
+        self._job: BulkJob | None = self._register()
+
+    @property
+    def is_committed(self) -> bool:
+        """Whether the batch was in the store before this load began: there is nothing to write."""
+        return self._job is None
+
+    @property
+    def job(self) -> BulkJob:
+        """For write_sorted."""
+        if self._job is None:
+            raise ValueError("this batch is in the store already")
+        return self._job
+
+    def commit(self, ssts: Iterable[SstMeta]) -> bool:
+        """Let everybody see the load; whether it changed anything.  A repeat changes nothing.
+
+        False: the transaction's batch was there.  JobLostError: the load has expired.
+        """
+        if self._job is None:
+            return False
+        in_order = _in_order(ssts)
+        manifest, last = self._wal_end()
+        for _ in range(_FLUSHES_MAX):
+            try:
+                return self._commit(in_order, self._flush(manifest, last), last)
+            except _WalMovedError:
+                manifest = self._latest()
+        raise JobLostError("the WAL was compacted again and again while the load was committed")
+
+    def abandon(self) -> None:
+        """Give the load up, unless it is committed; what was written for it is garbage."""
+        if self._job is None:
+            return
+        job = self._job.job
+
+        def change(manifest_id: int, manifest: Manifest) -> Manifest | None:
+            if jobs.find(manifest, job.id) is None:
+                return None
+            draft = manifest.edit()
+            draft.drop_job(job.id)
+            return draft.freeze()
+
+        self._store.update(change)
+
+    def _commit(self, ssts: Sequence[SstMeta], flushes: Flush, last: int) -> bool:
+        job, applied = self.job.job, False
+
+        def change(manifest_id: int, manifest: Manifest) -> Manifest | None:
+            nonlocal applied
+            applied = jobs.is_done(manifest, job)
+            if applied or self._is_noted(manifest):
+                return None
+            jobs.require(manifest, job)
+            draft = manifest.edit()
+            self._put(draft, manifest, ssts, flushes, last)
+            applied = True
+            return draft.freeze()
+
+        self._store.update(change)
+        if not applied:
+            self.abandon()
+        return applied
+
+    def _put(
+        self,
+        draft: Draft[Manifest],
+        manifest: Manifest,
+        ssts: Sequence[SstMeta],
+        flushes: Flush,
+        last: int,
+    ) -> None:
+        """The WAL up to `last`, then the load; unless another has compacted that far."""
+        if manifest.wal_id_last_compacted < last:
+            if not flushes or flushes[0][0].wal_first != manifest.wal_id_last_compacted + 1:
+                raise _WalMovedError
+            for plan, flushed in flushes:
+                put_into_l0(draft, plan, flushed)
+        if ssts:
+            put_on_top(draft, ssts, run_id=self.job.job.base)
+        if self._transaction is not None:
+            draft.set_transaction(*self._transaction)
+        jobs.finish(draft, self.job.job)
+
+    def _flush(self, manifest: Manifest, last: int) -> Flush:
+        """Merge the WAL up to `last` into SSTs for L0, the oldest first."""
+        eager = replace(self._options, wal_count=1)
+        wal = [sst for sst in list_wal(self._bucket, manifest) if sst[0] <= last]
+        flushes: Flush = []
+        while (plan := plan_wal(_next(manifest, flushes), wal, eager)) is not None:
+            tasks = cut(self.job.job, plan, eager, self._bucket, self._runtime)
+            try:
+                merged = [merge_task(self._bucket, task, self._runtime) for task in tasks]
+            except FileNotFoundError as error:
+                if self._latest().wal_id_last_compacted > manifest.wal_id_last_compacted:
+                    raise _WalMovedError from None  # compacted and collected while we read
+                raise CorruptError("wal", 0, f"an SST is missing: {error}") from error
+            flushes.append((plan, tuple(checked(plan, merged))))
+            wal = [sst for sst in wal if sst[0] > plan.wal_last]
+        return flushes
+
+    def _wal_end(self) -> tuple[Manifest, int]:
+        """The last SST of the WAL's unbroken row, and a manifest that was current by then.
+
+        All that was acknowledged, in order, is up to it.  A list that was made after a newer
+        manifest may begin with a gap, where garbage collection was, and hide that.
+        """
+        manifest = self._latest()
+        while True:
+            first = manifest.wal_id_last_compacted + 1
+            wal_ids = [wal_id for wal_id, _ in list_wal(self._bucket, manifest)]
+            before, manifest = manifest, self._latest()
+            if manifest.wal_id_last_compacted == before.wal_id_last_compacted:
+                return manifest, contiguous(first, wal_ids)
+
+    def _register(self) -> BulkJob | None:
+        id, options = self._runtime.new_id().bytes, self._options
+
+        def change(manifest_id: int, manifest: Manifest) -> Manifest | None:
+            if self._is_noted(manifest) or jobs.find(manifest, id) is not None:
+                return None
+            draft = manifest.edit()
+            jobs.begin(draft, id, JobKind.BULK_LOAD, self._runtime)
+            return draft.freeze()
+
+        _, manifest = self._store.update(change)
+        job = jobs.find(manifest, id)
+        if job is None:
+            return None
+        return BulkJob(
+            job, manifest.last_seq, options.sst_size, options.block_size, options.compression
+        )
+
+    def _is_noted(self, manifest: Manifest) -> bool:
+        """Whether the transaction's batch, or a later one, is in the store."""
+        if self._transaction is None:
+            return False
+        query_id, batch_id = self._transaction
+        return any(
+            noted.query_id == query_id and noted.batch_id >= batch_id
+            for noted in manifest.transactions
+        )
+
+    def _latest(self) -> Manifest:
+        current = self._store.latest()
+        if current is None:
+            raise FileNotFoundError("no store here: it has no manifest")
+        return current[1]
+
+
+def _in_order(ssts: Iterable[SstMeta]) -> list[SstMeta]:
+    found = sorted(ssts, key=lambda sst: sst.info.first_key)
+    for sst, after in pairwise(found):
+        if sst.info.last_key >= after.info.first_key:
+            raise ValueError(
+                f"two SSTs of the load have key {after.info.first_key!r}; "
+                "the ranges of its tasks must not overlap"
+            )
+    return found
+
+
+def _next(manifest: Manifest, flushes: Flush) -> int:
+    return (flushes[-1][0].wal_last if flushes else manifest.wal_id_last_compacted) + 1

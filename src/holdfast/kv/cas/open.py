@@ -1,0 +1,99 @@
+"""A bucket whose creates can be relied on, by addresses.
+
+    cas=None                           the store must enforce create-if-absent; it is tried
+    cas="native"                       it does: somebody has tried, do not write to find out
+    cas="sqlite:///var/lib/kv.db"      two-phase writes, their records in a file, as if file:///
+    cas="sqlite:kv.db"                 ... in the current directory
+    cas="postgresql://user@host/db"    ... in PostgreSQL
+    cas="mysql://user@host/db"         ... in MySQL or MariaDB
+    cas="dynamodb://table?region_name=eu-west-1"       ... in DynamoDB
+
+All who write to a bucket must name the same records.  Records are kept by the bucket's address;
+`?scope=NAME` after the records' address tells it by a name instead, for a bucket that has
+several addresses.
+"""
+
+from collections.abc import Mapping
+from contextlib import suppress
+from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
+
+from holdfast.bucket import Bucket, DirectoryBucket, Patience, connect
+from holdfast.bucket import open_bucket as open_native
+from holdfast.bucket.open import TWO_PHASE_MARK, has_mark
+from holdfast.errors import UnsupportedError
+from holdfast.kv.cas.dynamodb import open_dynamodb
+from holdfast.kv.cas.mysql import open_mysql
+from holdfast.kv.cas.postgres import open_postgres
+from holdfast.kv.cas.records import Records
+from holdfast.kv.cas.sqlite import open_sqlite
+from holdfast.kv.cas.two_phase import TwoPhaseBucket
+
+
+def open_bucket(
+    url: str,
+    cas: str | None = None,
+    *,
+    options: Mapping[str, str] | None = None,
+    patience: Patience | None = None,
+) -> Bucket:
+    """Connect; with records, finish first what others have left unfinished."""
+    if cas is None:
+        return open_native(url, options=options, patience=patience)
+    bucket = connect(url, options=options, patience=patience)
+    if cas == "native":
+        return bucket
+    records = open_records(cas, _scope_of(url, bucket))
+    two_phase = TwoPhaseBucket(bucket, records, patience=patience)
+    two_phase.recover()
+    if records.find(TWO_PHASE_MARK) is None:
+        _claim(two_phase, records, url.partition("?")[0])
+    return two_phase
+
+
+def _claim(bucket: TwoPhaseBucket, records: Records, where: str) -> None:
+    """Mark a bucket as one of two-phase writers, with a record of its own.
+
+    So these records belong to it, and no others do.  Without its records every name would be
+    free, and a create would overwrite.
+    """
+    refusal = ""
+    if has_mark(bucket):
+        refusal = f"these are not the records of {where}; find the right ones"
+    elif bucket.list(""):
+        refusal = (
+            f"{where} holds objects that were created without records; use an empty bucket or "
+            "prefix for two-phase writes"
+        )
+    # Look at the records once more: what we have just seen may be the work of another who
+    # claims the bucket with us, and then the record of the mark came first.
+    if refusal and records.find(TWO_PHASE_MARK) is None:
+        raise UnsupportedError(refusal)
+    with suppress(FileExistsError):
+        bucket.put_if_absent(TWO_PHASE_MARK, b"created in two phases, as all else here")
+
+
+def _scope_of(url: str, bucket: Bucket) -> str:
+    """The same for all who mean the same bucket: a path says different things in two places."""
+    if isinstance(bucket, DirectoryBucket):
+        return f"file://{bucket.path}"
+    return url.partition("?")[0].rstrip("/")
+
+
+def open_records(url: str, scope: str) -> Records:
+    """Where the records are; `scope` unless the address says another."""
+    parts = urlsplit(url)
+    options = dict(parse_qsl(parts.query))
+    scope = quote(options.pop("scope", scope), safe=":/")
+    bare = parts._replace(query=urlencode(options)).geturl()
+    match parts.scheme:
+        case "sqlite":
+            return open_sqlite(unquote(parts.netloc + parts.path), scope)
+        case "postgresql" | "postgres":
+            return open_postgres(bare, scope)
+        case "mysql" | "mariadb":
+            return open_mysql(bare, scope)
+        case "dynamodb":
+            if "endpoint" in options:
+                options["endpoint_url"] = options.pop("endpoint")
+            return open_dynamodb(parts.netloc, scope, **options)
+    raise ValueError(f"no records are kept at {parts.scheme}://; see docs/buckets.md")

@@ -1,0 +1,115 @@
+"""Merges sorted rows: of a key that several sources have, the newest row stays.
+
+Sources come newest first, and their order alone decides: sequence numbers are not compared.  What
+is merged is chunks, not rows.  A step takes from every source what lies up to the smallest key at
+which a chunk ends, sorts that with one stable call, and keeps the first row of each key.  So memory
+holds one chunk of each source, however long they are.
+
+    merge_rows([newer, older])                      one Rows of several
+    merge([newer_stream, older_stream])             the same of streams of Rows, chunk by chunk
+    without_tombstones(rows), reversed_rows(rows)
+"""
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from holdfast.formats.sst import EMPTY, Rows
+
+
+def merge_rows(sources: Sequence[Rows]) -> Rows:
+    """Sorted rows of several sorted ones, the newest first; of every key the newest row."""
+    found = [rows for rows in sources if len(rows)]
+    if len(found) < 2:
+        return found[0] if found else EMPTY
+    by_key = sorted(found, key=_first_key)
+    if all(_last_key(rows) < _first_key(after) for rows, after in pairwise(by_key)):
+        return Rows.concat(by_key)  # nothing overlaps: keys that were written in their order
+    rows = Rows.concat(found)
+    order = pc.array_sort_indices(rows.keys)  # it is stable, so the newest of a key stays first
+    keys = rows.keys.take(order)
+    new = pc.not_equal(keys[1:], keys[:-1])
+    if not pc.all(new).as_py():
+        order = pa.concat_arrays([order[:1], order[1:].filter(new)])
+        keys = rows.keys.take(order)
+    return Rows(keys, rows.values.take(order), rows.seqs.take(order))
+
+
+def merge(streams: Sequence[Iterator[Rows]], *, reverse: bool = False) -> Iterator[Rows]:
+    """All rows of sorted streams, the newest stream first: of every key the newest row, in order.
+
+    Streams give chunks that are not empty and rise; with `reverse`, each chunk still rises, but
+    lies below the one before it, and so it is with what comes out.
+    """
+    sources = [_Source(stream) for stream in streams]
+    while len(sources := [source for source in sources if source.fill()]) > 1:
+        ends = [source.end(reverse) for source in sources]
+        bound = max(ends) if reverse else min(ends)
+        yield merge_rows([source.take(bound, reverse) for source in sources])
+    for source in sources:
+        yield from source.rest()
+
+
+def without_tombstones(rows: Rows) -> Rows:
+    """The rows that have a value."""
+    if not rows.values.null_count:
+        return rows
+    return rows.filter(rows.values.is_valid())
+
+
+def reversed_rows(rows: Rows) -> Rows:
+    """The last row first."""
+    return rows.take(np.arange(len(rows) - 1, -1, -1))
+
+
+class _Source:
+    """A stream and the rest of the chunk that it gave last."""
+
+    __slots__ = ("_rows", "_stream")
+
+    def __init__(self, stream: Iterator[Rows]) -> None:
+        self._stream, self._rows = stream, EMPTY
+
+    def fill(self) -> bool:
+        """Have a chunk, unless the stream is at its end."""
+        if not len(self._rows):
+            self._rows = next(self._stream, EMPTY)
+        return len(self._rows) > 0
+
+    def end(self, reverse: bool) -> bytes:
+        """The last key of the chunk in the order of the scan."""
+        return _first_key(self._rows) if reverse else _last_key(self._rows)
+
+    def take(self, bound: bytes, reverse: bool) -> Rows:
+        """Cut off what lies up to the bound, itself included."""
+        rows = self._rows
+        if self.end(reverse) == bound:
+            self._rows = EMPTY
+            return rows
+        at = rows.find(bound if reverse else bound + b"\0")
+        before, behind = rows.slice(0, at), rows.slice(at, len(rows))
+        self._rows, taken = (before, behind) if reverse else (behind, before)
+        return taken
+
+    def rest(self) -> Iterator[Rows]:
+        """The chunk, and all that follow."""
+        yield self._rows
+        yield from self._stream
+
+
+def _first_key(rows: Rows) -> bytes:
+    return _key(rows, 0)
+
+
+def _last_key(rows: Rows) -> bytes:
+    return _key(rows, len(rows) - 1)
+
+
+def _key(rows: Rows, place: int) -> bytes:
+    keys: Any = rows.keys
+    found: bytes = keys[place].as_py()
+    return found

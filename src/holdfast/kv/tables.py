@@ -1,0 +1,182 @@
+"""SSTs on a bucket, read in part: footer, index and filter once, then the blocks asked for.
+
+What was read and verified is kept in one cache, which is bounded by bytes and shared by all tables
+of a store.  A table holds nothing itself, so there may be a hundred thousand of them.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.bucket.bucket import Bucket
+from holdfast.errors import CorruptError
+from holdfast.formats.sst import (
+    Block,
+    Filter,
+    Found,
+    Index,
+    Info,
+    Rows,
+    decode_block,
+    decode_filter,
+    decode_index,
+    decode_info,
+    footer_size,
+    open_block,
+)
+from holdfast.runtime import Runtime
+
+CACHE_SIZE = 64 * 2**20
+_TAIL_SIZE = 64 * 1024  # of most tables it holds filter, index and footer
+_READ_SIZE = 2**20
+_HEAD = -1
+
+
+class Cache:
+    """The most recently used things that fit into so many bytes."""
+
+    def __init__(self, size_max: int, runtime: Runtime) -> None:
+        self._size_max, self.size = size_max, 0
+        self._kept: OrderedDict[tuple[str, int], tuple[Any, int]] = OrderedDict()
+        self._lock = runtime.lock()
+
+    def get(self, key: tuple[str, int]) -> Any:
+        """What was put there, or None.  Takes no lock: what is evicted meanwhile is still found."""
+        found = self._kept.get(key)
+        if found is None:
+            return None
+        with suppress(KeyError):
+            self._kept.move_to_end(key)
+        return found[0]
+
+    def put(self, key: tuple[str, int], thing: Any, size: int) -> None:
+        with self._lock:
+            replaced = self._kept.pop(key, None)
+            self.size += size - (replaced[1] if replaced else 0)
+            self._kept[key] = thing, size
+            while self.size > self._size_max and self._kept:
+                self.size -= self._kept.popitem(last=False)[1][1]
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """What must be known of a table before any of its blocks is read."""
+
+    info: Info
+    index: Index
+    filter: Filter
+
+
+class Table:
+    """One SST.  FileNotFoundError from any method: it was deleted, so the caller's view is old."""
+
+    __slots__ = ("_bucket", "_cache", "_head_offset", "name", "size")
+
+    def __init__(
+        self, bucket: Bucket, cache: Cache, name: str, size: int, head_offset: int | None = None
+    ) -> None:
+        """`head_offset`: where the blocks end, if known; it saves a request."""
+        self._bucket, self._cache, self.name, self.size = bucket, cache, name, size
+        self._head_offset = max(0, size - _TAIL_SIZE) if head_offset is None else head_offset
+
+    def __repr__(self) -> str:
+        return f"Table({self.name})"
+
+    @property
+    def info(self) -> Info:
+        return self._head().info
+
+    @property
+    def index(self) -> Index:
+        return self._head().index
+
+    def get(self, key: bytes) -> Found | None:
+        """Value (None for a tombstone) and seq of a key; None if this table says nothing of it."""
+        head = self._head()
+        if not head.filter.may_contain(key):
+            return None
+        number = head.index.find(key)
+        return None if number < 0 else self._block(head, number).get(key)
+
+    def scan(
+        self,
+        start: bytes,
+        stop: bytes | None,
+        *,
+        reverse: bool = False,
+        read_size: int | None = None,
+    ) -> Iterator[Rows]:
+        """The rows with start <= key < stop in chunks; with `reverse`, the last chunk first."""
+        head = self._head()
+        groups = _groups(head.index, head.index.range(start, stop), read_size or _READ_SIZE)
+        for numbers in reversed(groups) if reverse else groups:
+            rows = self._rows(head, numbers).range(start, stop)
+            if len(rows):
+                yield rows
+
+    def _rows(self, head: Head, numbers: range) -> Rows:
+        offsets = head.index.offsets
+        first, last = offsets[numbers.start], offsets[numbers.stop]
+        data = memoryview(self._read(first, last))
+        return Rows.concat(
+            [
+                decode_block(
+                    data[offsets[i] - first : offsets[i + 1] - first],
+                    where=self.name,
+                    offset=offsets[i],
+                )
+                for i in numbers
+            ]
+        )
+
+    def _block(self, head: Head, number: int) -> Block:
+        found: Block | None = self._cache.get((self.name, number))
+        if found is None:
+            start, stop = head.index.span(number)
+            found = open_block(self._read(start, stop), where=self.name, offset=start)
+            self._cache.put((self.name, number), found, found.size)
+        return found
+
+    def _head(self) -> Head:
+        found: Head | None = self._cache.get((self.name, _HEAD))
+        if found is None:
+            found, size = self._load_head()
+            self._cache.put((self.name, _HEAD), found, size)
+        return found
+
+    def _load_head(self) -> tuple[Head, int]:
+        start = self._head_offset
+        tail = self._read(start, self.size)
+        if footer_size(tail, where=self.name, size=self.size) > len(tail):
+            start, tail = 0, self._read(0, self.size)
+        info = decode_info(tail, self.size, where=self.name)
+        if info.filter_offset < start:
+            start, tail = info.filter_offset, self._read(info.filter_offset, self.size)
+        view = memoryview(tail)[info.filter_offset - start :]
+        meta, stop = info.filter_len, info.filter_len + info.block_meta_len
+        bloom = decode_filter(view[:meta], where=self.name, offset=info.filter_offset)
+        index = decode_index(view[meta:stop], where=self.name, offset=info.block_meta_offset)
+        if index.offsets[-1] != info.filter_offset:
+            raise CorruptError(self.name, info.block_meta_offset, "an index of other blocks")
+        # First keys become Python objects, and each takes more than its bytes.
+        return Head(info, index, bloom), len(view) + 100 * len(index)
+
+    def _read(self, start: int, stop: int) -> bytes:
+        data = self._bucket.get_range(self.name, start, stop)
+        if len(data) != stop - start:
+            raise CorruptError(self.name, start + len(data), f"cut; {self.size} bytes are due")
+        return data
+
+
+def _groups(index: Index, numbers: range, read_size: int) -> list[range]:
+    """Blocks that are read with one request each time."""
+    groups, first = [], numbers.start
+    for number in numbers:
+        if index.offsets[number + 1] - index.offsets[first] > read_size and number > first:
+            groups.append(range(first, number))
+            first = number
+    if first < numbers.stop:
+        groups.append(range(first, numbers.stop))
+    return groups

@@ -1,0 +1,69 @@
+import json
+from pathlib import Path
+
+import pytest
+from tests.cli.conftest import Run
+
+from holdfast.disk import OsDisk
+from holdfast.logs.raft_wal import OPAQUE_CODEC, RaftWal
+from holdfast.logs.replicas import Replicas
+
+
+@pytest.fixture
+def raft(tmp_path: Path) -> Path:
+    """Entries 1..12 in segments of four."""
+    now_ms = [1_700_000_000_000]
+    disk = OsDisk(tmp_path / "raft")
+    with RaftWal(disk, codec=OPAQUE_CODEC, segment_size_max=500, now_ms=lambda: now_ms[0]) as wal:
+        for _ in range(3):
+            wal.append([b"x" * 120] * 4)
+            now_ms[0] += 86_400_000
+    return tmp_path / "raft"
+
+
+def test_either_end_goes(raft: Path, run: Run) -> None:
+    dry = run("log", "truncate", raft, "--before", 3, "--dry-run")
+    assert dry.stdout == "would remove 2 entries; the log would hold 3..12\n"
+    for words, told in (
+        (["--before", 3], "removed 2 entries; the log holds 3..12\n"),
+        (["--before", 3], "removed 0 entries; the log holds 3..12\n"),
+        (["--after", 9], "removed 3 entries; the log holds 3..9\n"),
+    ):
+        assert run("log", "truncate", raft, *words).stdout == told
+    document = json.loads(run("log", "truncate", raft, "--before", 10, "--json").stdout)
+    assert (document["removed"], document["first_index"], document["last_index"]) == (7, 10, 9)
+    assert run("log", "verify", raft).exit_code == 0
+
+
+def test_what_cannot_be_is_refused(raft: Path, path: Path, run: Run) -> None:
+    for words, why in (
+        ([], "--before or --after, one of the two"),
+        (["--before", 2, "--after", 3], "one of the two"),
+        (["--before", 14], "the log ends at 12"),
+        (["--after", -1], "the log begins at 1"),
+    ):
+        refused = run("log", "truncate", raft, *words)
+        assert refused.exit_code == 1
+        assert why in refused.stderr
+    other = run("log", "truncate", path, "--before", 2)
+    assert "logs of this format cannot be truncated" in other.stderr
+
+
+def test_replicas_are_heard(raft: Path, run: Run) -> None:
+    Replicas(OsDisk(raft)).register("follower", 5)
+    assert "could not follow" in run("log", "truncate", raft, "--before", 7).stderr
+    assert "could not follow" in run("log", "truncate", raft, "--after", 4).stderr
+    assert run("log", "truncate", raft, "--before", 6).exit_code == 0
+
+
+def test_compact_works_as_for_every_log(raft: Path, run: Run) -> None:
+    by_age = run("log", "compact", raft, "--older-than", "1d", "--dry-run")
+    assert "would remove 3 segments" in by_age.stdout
+    Replicas(OsDisk(raft)).register("slow", 5)
+    held = run("log", "compact", raft, "--keep-size", "1")
+    assert "removed 1 segment" in held.stdout
+    assert "the log begins at 5; replica slow has acknowledged only 5" in held.stdout
+    Replicas(OsDisk(raft)).acknowledge("slow", 12)
+    assert "the log begins at 9" in run("log", "compact", raft, "--before", 11).stdout
+    assert "the active segment stays" in run("log", "compact", raft, "--acknowledged").stdout
+    assert run("log", "verify", raft).exit_code == 0
