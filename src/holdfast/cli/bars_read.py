@@ -143,7 +143,7 @@ def _candles(
     from holdfast.bars.candles import candles
     from holdfast.formats.bar_time import parse_timeframe
 
-    names = [price, *([size] if size else [])]
+    names = list(dict.fromkeys([price, size or price]))
     ticks = guest.query(*where, **span, columns=names)
     return candles(ticks, parse_timeframe(every), price, size)
 
