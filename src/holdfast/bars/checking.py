@@ -11,12 +11,11 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from holdfast.bars.catalog import find_header, split_path
+from holdfast.bars.catalog import find_header
 from holdfast.bars.pending import Change
 from holdfast.bars.wal import Damage
 from holdfast.disk import Disk, File
 from holdfast.formats import market_wal, year_file
-from holdfast.formats.bar_time import parse_timeframe
 from holdfast.formats.flaw import Flaw
 from holdfast.formats.year_file import INDEX_FIELD, SLOT, Header, Schema
 
@@ -60,20 +59,10 @@ def check_year_file(disk: Disk, path: str, known: Header | None = None) -> YearC
 
 
 def _check_shape(found: YearCheck, header: Header) -> None:
-    named = split_path(found.path)
-    if named is not None and not _fits(named.key.split("/")[1], header.timeframe_ns):
-        found.add(WHOLE, 272, f"a timeframe of {header.timeframe_ns} ns, and the path says another")
     if found.size < header.stop:
         found.add(WHOLE, found.size, f"cut to {found.size} bytes of at least {header.stop}")
     elif found.size > header.stop and not header.schema.is_variable:
         found.add(WHOLE, header.stop, f"{found.size - header.stop} bytes behind the last record")
-
-
-def _fits(timeframe: str, timeframe_ns: int) -> bool:
-    try:
-        return parse_timeframe(timeframe) == timeframe_ns
-    except ValueError:
-        return False
 
 
 def _records(file: File, header: Header) -> Iterator[tuple[Ints, npt.NDArray[np.void]]]:

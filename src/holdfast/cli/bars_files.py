@@ -76,9 +76,11 @@ def _reader(counted: _Counted, path: str, dialect: Dialect, size: int) -> tuple[
     head = counted.head
     if not head:
         raise ValueError("it is empty")
+    if path == "-" and head.startswith((b"ARROW1", b"PAR1")):
+        raise ValueError("it cannot be read from a pipe; name the file")
     if head[:4] == b"PAR1":
         return _parquet(path)
-    if head[:6] == b"ARROW1" and path != "-":
+    if head[:6] == b"ARROW1":
         return _arrow_file(path)
     if head[:4] == b"\xff\xff\xff\xff":
         return _arrow_stream(counted, size)
@@ -162,7 +164,7 @@ def _arrow_stream(counted: _Counted, size: int) -> tuple[list[str], Reader]:
 def write_table(table: Any, kind: str, path: Path | None) -> None:
     """A whole table as csv, parquet or arrow, to stdout or to a file that appears when whole."""
     if path is None:
-        _write(table, kind, sys.stdout.buffer)
+        _write(table, "stream" if kind == "arrow" else kind, sys.stdout.buffer)
         return
     half = path.with_name(f"{path.name}.half")
     try:
@@ -176,8 +178,9 @@ def write_table(table: Any, kind: str, path: Path | None) -> None:
 def _write(table: Any, kind: str, sink: Any) -> None:
     if kind == "parquet":
         pq.write_table(table, sink)
-    elif kind == "arrow":
-        with ipc.new_file(sink, table.schema) as writer:
+    elif kind in ("arrow", "stream"):  # a pipe is for those who read from the beginning on
+        make = ipc.new_file if kind == "arrow" else ipc.new_stream
+        with make(sink, table.schema) as writer:
             writer.write_table(table)
     else:
         plain = table.set_column(0, "symbol", table.column(0).cast(pa.string()))

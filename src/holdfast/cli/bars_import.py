@@ -211,6 +211,7 @@ def _rest(batch: Any, picked: "Picked", target: _Target) -> Any:
 
 def _learn_types(store: "BarStore", picked: "Picked", target: _Target, rows: Any) -> None:
     """A bucket that is there already tells the types of its columns."""
+    from holdfast.bars.catalog import make_key
     from holdfast.cli.bars_shape import TYPES
     from holdfast.reports.bars import type_names
 
@@ -219,6 +220,7 @@ def _learn_types(store: "BarStore", picked: "Picked", target: _Target, rows: Any
         symbol = str(rows.column(picked.symbol)[0].as_py())
     if symbol is None:
         return
+    make_key(symbol, target.timeframe, target.attributes)
     schema = store.schema(symbol, target.timeframe, target.attributes)
     if schema is not None:
         target.is_variable = target.is_variable or schema.is_variable

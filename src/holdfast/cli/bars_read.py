@@ -12,6 +12,7 @@ import typer
 
 from holdfast.cli.bars_opening import (
     BucketNames,
+    Buckets,
     EndOption,
     RootPath,
     StartOption,
@@ -77,6 +78,14 @@ def query(
             "min, last, sum or mean.",
         ),
     ] = None,
+    price: Annotated[
+        str | None,
+        typer.Option(metavar="COLUMN", help="With --every: make bars of ticks, by this price."),
+    ] = None,
+    size: Annotated[
+        str | None,
+        typer.Option(metavar="COLUMN", help="With --price: the sum of it is the bars' Volume."),
+    ] = None,
     chart: Annotated[bool, typer.Option("--chart", help="Draw candles.")] = False,
     format: FormatOption = None,
     output: OutputOption = None,
@@ -92,23 +101,51 @@ def query(
         raise ValueError("--first and --last exclude each other")
     if chart and (format or output or as_json):
         raise ValueError("--chart and --format, --output or --json exclude each other")
-    where, take = parse_buckets(buckets), _take(first)
+    where, words = parse_buckets(buckets), columns.split(",") if columns else None
+    limit = last if first is None else first
+    span: dict[str, Any] = {"start": parse_start(start), "end": parse_end(end)}
     with guest_of(root) as guest:
-        table = guest.query(
-            *where,
-            start=parse_start(start),
-            end=parse_end(end),
-            columns=columns.split(",") if columns else None,
-            limit=last if first is None else first,
-            take=take,
-            resample=every,
-            rules=_rules(rule or ()),
-        )
+        if price is not None:
+            _refuse_besides_price(every, words, limit, rule)
+            table = _candles(guest, where, span, str(every), price, size)
+        else:
+            table = guest.query(
+                *where,
+                **span,
+                columns=words,
+                limit=limit,
+                take=_take(first),
+                resample=every,
+                rules=_rules(rule or ()),
+            )
         if chart:
             _draw(table)
         else:
             _show(table, format, output, as_json=as_json)
         tell_damage(guest, as_json=as_json)
+
+
+def _refuse_besides_price(every: str | None, *others: Any) -> None:
+    if every is None or any(other is not None for other in others):
+        raise ValueError(
+            "--price comes with --every, and without --columns, --first, --last, --rule"
+        )
+
+
+def _candles(
+    guest: "BarReader",
+    where: Buckets,
+    span: dict[str, Any],
+    every: str,
+    price: str,
+    size: str | None,
+) -> Any:
+    from holdfast.bars.candles import candles
+    from holdfast.formats.bar_time import parse_timeframe
+
+    names = list(dict.fromkeys([price, size or price]))
+    ticks = guest.query(*where, **span, columns=names)
+    return candles(ticks, parse_timeframe(every), price, size)
 
 
 def latest(

@@ -49,7 +49,7 @@ def inspect(
 def _inspect_file(path: str, *, as_json: bool) -> None:
     from holdfast.reports import bar_files
 
-    if "WALFile." in Path(path).name:
+    if "walfile" in Path(path).name.lower():
         log = bar_files.read_wal(path)
         told, code = "\n".join(_log_lines(log)), 2 if log.damage else 3 if log.torn else 0
         answer(told) if not as_json else answer_json(asdict(log))

@@ -59,6 +59,9 @@ class Shape:
 
     def pick(self, names: Sequence[str]) -> "Picked":
         """Find the columns in a file that has these; ValueError if one is not there."""
+        twice = [name for name in dict.fromkeys(names) if names.count(name) > 1]
+        if twice:
+            raise ValueError(f"two columns are called {twice[0]}")
         time = _found(names, self.time, _TIMES, "time", "--time-column")
         symbol = None
         if self.symbol_column is not None or self.symbol is None:

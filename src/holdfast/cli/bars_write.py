@@ -57,9 +57,12 @@ def write(
     no zone, or numbers.  What is reported is on disk.  With --json, one line for each group as
     soon as it is durable.  A bar replaces the one of its interval; ticks are added.
     """
+    from holdfast.bars.catalog import make_key
+
     if rows and file:
         raise ValueError("ROW and --file exclude each other")
     where = parse_buckets(bucket)
+    make_key(*where)
     lines = iter([[os.fsencode(row) for row in rows]]) if rows else read_chunks(file, b"\n")
     with owner_of(root, as_json=as_json, is_new=True) as store:
         schema = store.schema(*where)
