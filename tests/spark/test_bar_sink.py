@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +18,8 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everyone knows i
 from tests.spark.bar_samples import asked, load, make_bars, rows_of, save
 
 from holdfast.bars import open_bars
+from holdfast.disk import OsDisk
+from holdfast.errors import LockedError
 from holdfast.spark.bar_sink import check_columns
 
 NEW_YEAR_NS = 1_609_459_200 * 10**9
@@ -203,6 +206,7 @@ class Deadly(BarWriter):
         super().commit(messages)
 
 def die():
+    Path(f"{TARGET}.dead").touch()
     children = Path(f"/proc/{DRIVER}/task/{DRIVER}/children").read_text().split()
     for pid in (*map(int, children), DRIVER, os.getpid()):
         os.kill(pid, signal.SIGKILL)
@@ -227,6 +231,17 @@ rows.write.format("deadly-bars").options(**wanted).mode("append").save(TARGET)
 """
 
 
+def _wait_until_nobody_owns(path: Path) -> None:
+    """The process that commits dies last, perhaps a moment after the driver."""
+    for _ in range(600):
+        try:
+            OsDisk(path).lock().release()
+        except LockedError:
+            time.sleep(0.05)
+        else:
+            return
+
+
 @pytest.mark.parametrize("when", ["before", "behind"])
 def test_a_driver_killed_at_its_commit_leaves_all_or_nothing(
     spark: SparkSession, tmp_path: Path, class_cache: Path, when: str
@@ -235,6 +250,8 @@ def test_a_driver_killed_at_its_commit_leaves_all_or_nothing(
     command = [sys.executable, "-c", _KILLED, str(path), when]
     killed = subprocess.run(command, stderr=subprocess.DEVNULL, timeout=240)
     assert killed.returncode == -signal.SIGKILL
+    assert (tmp_path / "bars.dead").exists()
+    _wait_until_nobody_owns(path)
     assert (path / ".staging" / "intent.json").exists()
     assert prices(path) == ([] if when == "before" else list(range(600)))
     options = {"attributes": "TICK", "ticks": "true", "txnAppId": "a", "txnVersion": "1"}
