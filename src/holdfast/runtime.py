@@ -295,7 +295,8 @@ def own_pid() -> int:
 
 def open_files_max() -> int:
     """How many files this process may have open."""
-    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return 1 << 20 if limit == resource.RLIM_INFINITY else limit
 
 
 def was_running(pid: int, at_ns: int) -> bool:
