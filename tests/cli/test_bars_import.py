@@ -69,7 +69,7 @@ def test_stdin_and_names_of_files_and_delimiters(tmp_path: Path, run: Run) -> No
     header = ("--header", "when,p,v", "--time-column", "when", "--time-zone", "America/New_York")
     with start("bars", "import", tmp_path / "m", "-", "--symbol", "A", *words, *header) as process:
         out, error = process.communicate(line)
-    assert (out.startswith(b"imported 1 row in 1 group, "), error) == (True, b"")
+    assert (out.startswith(b"imported 1 row in 1 group\n"), error) == (True, b"")
     (tmp_path / "B.csv").write_bytes(b"when;p;v\n" + line)
     more = ("--symbol-from-name", "--time-column", "when", "--column", "p,v:i4")
     assert run("bars", "import", tmp_path / "m", tmp_path / "B.csv", *words, *more).exit_code == 0

@@ -1,5 +1,6 @@
 """`holdfast bars import`: files of rows into a store, in groups; each is durable, whole or not."""
 
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from holdfast.cli.bars_opening import RootPath, owner_of
-from holdfast.cli.console import JsonOption, answer, answer_json, progress
+from holdfast.cli.console import JsonOption, answer, answer_json, progress, remark
 from holdfast.cli.units import count_of
 
 if TYPE_CHECKING:
@@ -234,4 +235,6 @@ def _tell(target: _Target, seconds: float, *, as_json: bool) -> None:
         return
     rows, groups = count_of(target.rows, "row"), count_of(target.groups, "group")
     passed = f", passed over {count_of(target.lacking, 'row')}" if target.lacking else ""
-    answer(f"imported {rows} in {groups}{passed}, {seconds:.1f} s")
+    answer(f"imported {rows} in {groups}{passed}")
+    if sys.stderr.isatty():  # for a person; a script asks for --json
+        remark(f"{seconds:.1f} s, {target.rows / max(seconds, 0.001):,.0f} rows per second")
