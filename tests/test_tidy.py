@@ -56,7 +56,7 @@ TRIED_BY = {
     "logs/raft_wal/tasks.py": "tests/logs/raft_wal/test_guest.py",
     "logs/raft_wal/directory.py": "tests/logs/raft_wal/test_recovery.py",
     "logs/raft_wal/emitter.py": "tests/logs/raft_wal/test_contract.py",
-    "logs/raft_wal/metrics.py": "tests/test_reports.py",
+    "logs/raft_wal/metrics.py": "tests/reports/test_logs.py",
     "logs/raft_wal/owner.py": "tests/logs/raft_wal/test_recovery.py",
     "logs/raft_wal/pieces.py": "tests/logs/raft_wal/test_repair.py",
     "logs/raft_wal/segment.py": "tests/logs/raft_wal/test_contract.py",

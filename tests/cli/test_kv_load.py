@@ -24,7 +24,7 @@ def write(path: Path) -> Path:
             stream.write_table(TABLE)
     else:
         lines = [{"key": "b", "value": "1"}, {"key": "a", "value": None}]
-        lines.append({"key": "b", "value_hex": "ff"})  # type: ignore[dict-item]
+        lines.append({"key": "b", "value_hex": "ff"})
         path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     return path
 
@@ -129,14 +129,15 @@ def test_columns_that_are_no_bytes_are_refused_or_become_text(tmp_path: Path, ru
 def test_wrong_usage_is_refused(tmp_path: Path, run: Run) -> None:
     url = make_store(tmp_path / "kv")
     before = names(url)
-    for words, why in [
+    cases: list[tuple[list[object], str]] = [
         ([tmp_path / "none.csv"], "no such file"),
         (["-"], "which format"),
         (["-", "--format", "parquet"], "cannot be read from a pipe"),
         ([__file__, "--format", "xml"], "no format xml"),
         ([__file__, "--format", "csv", "--transaction", "x"], "NAME:N"),
         ([__file__, "--format", "jsonl", "--spark"], "csv and parquet"),
-    ]:
+    ]
+    for words, why in cases:
         result = run("kv", "load", url, *words)
         assert (result.exit_code, why in result.stderr) == (1, True), result.stderr
     assert [name for name in names(url) if "manifest" not in name] == [

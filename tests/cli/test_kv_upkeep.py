@@ -91,6 +91,10 @@ def test_recover_says_what_it_did(tmp_path: Path, run: Run) -> None:
     url = make_store(tmp_path / "kv")
     told = run("kv", "recover", url)
     assert (told.exit_code, told.stdout.startswith("nothing to recover")) == (0, True)
+    before = names(url)
+    other = run("kv", "recover", url, "--cas", f"sqlite:{tmp_path / 'none.db'}")
+    assert (other.exit_code, "in two phases" in other.stderr) == (1, True)
+    assert names(url) == before
     url, address = tmp_path / "careful", f"sqlite:{tmp_path / 'records.db'}"
     assert run("kv", "put", url, "a", "1", "--create", "--cas", address).exit_code == 0
     records = open_records(address, f"file://{url}")

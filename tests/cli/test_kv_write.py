@@ -88,7 +88,7 @@ def test_wrong_usage_writes_nothing(tmp_path: Path, run: Run) -> None:
     url = make_store(tmp_path / "kv")
     file = tmp_path / "value"
     file.write_bytes(b"x")
-    for words, why in [
+    cases: list[tuple[list[object], str]] = [
         (["a"], "has no VALUE"),
         (["a", "b", "--file", file], "give one KEY"),
         (["a", "-", "b", "-"], "only one VALUE"),
@@ -98,7 +98,8 @@ def test_wrong_usage_writes_nothing(tmp_path: Path, run: Run) -> None:
         (["--hex"], "key_hex"),
         (["k", "--file", tmp_path / "none"], "No such file"),
         (["", "x"], "a key of 0 bytes"),
-    ]:
+    ]
+    for words, why in cases:
         result = run("kv", "put", url, *words)
         assert (result.exit_code, why in result.stderr) == (1, True), result.stderr
     assert rows(url) == PAIRS

@@ -1,5 +1,6 @@
 """`holdfast kv load`: files into a store, all of them or nothing, beside its writer."""
 
+import errno
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -26,6 +27,31 @@ if TYPE_CHECKING:
 
 Named = Sequence[tuple[str, str]]  # files and their formats
 
+Files = Annotated[
+    list[str],
+    typer.Argument(metavar="FILE", help="What to load; - is stdin (CSV or JSON lines)."),
+]
+FormatOption = Annotated[
+    str | None,
+    typer.Option(metavar="FORMAT", help="csv, parquet, arrow or jsonl, if names do not tell."),
+]
+KeyOption = Annotated[str, typer.Option(metavar="COLUMN", help="The column of keys.")]
+ValueOption = Annotated[str, typer.Option(metavar="COLUMN", help="The column of values.")]
+SortedOption = Annotated[
+    bool,
+    typer.Option(
+        "--sorted", help="Keys rise over all files: loaded as they come, or refused if not."
+    ),
+]
+ZstdOption = Annotated[bool, typer.Option("--zstd", help="Compress what is stored.")]
+TransactionOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME:N",
+        help="Load this once: nothing happens if N, or more, of NAME is in the store.",
+    ),
+]
+
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
@@ -41,30 +67,13 @@ class Loaded:
 
 def load(
     url: StoreUrl,
-    files: Annotated[
-        list[str],
-        typer.Argument(metavar="FILE", help="What to load; - is stdin (CSV or JSON lines)."),
-    ],
-    format: Annotated[
-        str | None,
-        typer.Option(metavar="FORMAT", help="csv, parquet, arrow or jsonl, if names do not tell."),
-    ] = None,
-    key: Annotated[str, typer.Option(metavar="COLUMN", help="The column of keys.")] = "key",
-    value: Annotated[str, typer.Option(metavar="COLUMN", help="The column of values.")] = "value",
-    is_sorted: Annotated[
-        bool,
-        typer.Option(
-            "--sorted", help="Keys rise over all files: loaded as they come, or refused if not."
-        ),
-    ] = False,
-    zstd: Annotated[bool, typer.Option("--zstd", help="Compress what is stored.")] = False,
-    transaction: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME:N",
-            help="Load this once: nothing happens if N, or more, of NAME is in the store.",
-        ),
-    ] = None,
+    files: Files,
+    format: FormatOption = None,
+    key: KeyOption = "key",
+    value: ValueOption = "value",
+    is_sorted: SortedOption = False,
+    zstd: ZstdOption = False,
+    transaction: TransactionOption = None,
     hexadecimal: HexOption = False,
     base64: Base64Option = False,
     new: CreateOption = False,
@@ -82,22 +91,25 @@ def load(
     from holdfast.cli.kv_files import Columns, format_of
 
     codec = Codec.of(hexadecimal=hexadecimal, base64=base64)
-    formats = [format_of(file, format) for file in files]
+    if spark and (codec.form != "text" or is_sorted):
+        raise ValueError("--spark excludes --hex, --base64 and --sorted")
+    named = [(file, format_of(file, format)) for file in files]
     noted = _transaction(transaction)
-    missing = [file for file in files if file != "-" and not Path(file).is_file()]
-    if missing:
-        raise FileNotFoundError(2, "no such file", missing[0])
+    _require(named, spark=spark)
     bucket = bucket_to_write(url, cas, create=new)
     if new:
         make_store(bucket)
-    named = list(zip(files, formats, strict=True))
-    if spark:
-        if codec.form != "text" or is_sorted:
-            raise ValueError("--spark excludes --hex, --base64 and --sorted")
+    if _is_noted(bucket, noted):
+        done = Loaded(loaded=False)
+    elif spark:
         done = _load_with_spark(url, named, (key, value), _options(cas, noted, zstd), master)
     else:
         source = _Source(named, Columns(key, value, codec))
         done = _load_here(bucket, source, noted, is_sorted=is_sorted, zstd=zstd)
+    _tell(done, as_json=as_json)
+
+
+def _tell(done: Loaded, *, as_json: bool) -> None:
     if as_json:
         answer_json(asdict(done))
     elif not done.loaded:
@@ -188,8 +200,6 @@ def _load_with_spark(
     master: str | None,
 ) -> Loaded:
     """The same by Spark's tasks."""
-    if strange := [format for _, format in files if format not in ("csv", "parquet")]:
-        raise ValueError(f"--spark loads csv and parquet, not {strange[0]}")
     with spark_session(master, "loading") as session:
         from functools import reduce
 
@@ -221,6 +231,25 @@ def _options(cas: str | None, transaction: tuple[str, int] | None, zstd: bool) -
         "txnVersion": transaction and str(transaction[1]),
     }
     return {name: value for name, value in asked.items() if value is not None}
+
+
+def _is_noted(bucket: "Bucket", transaction: tuple[str, int] | None) -> bool:
+    from holdfast.reports.kv import report_manifest
+
+    if transaction is None:
+        return False
+    name, number = transaction
+    return number <= report_manifest(bucket).transactions.get(name, -1)
+
+
+def _require(files: Named, *, spark: bool) -> None:
+    """That all can be read.  Spark reads a directory of files as one, and writes such."""
+    for file, format in files:
+        if spark and (file == "-" or format not in ("csv", "parquet")):
+            raise ValueError(f"--spark loads csv and parquet files, not {file} of {format}")
+        path = Path(file)
+        if file != "-" and not (path.is_file() or (spark and path.is_dir())):
+            raise FileNotFoundError(errno.ENOENT, "no such file", file)
 
 
 def _transaction(text: str | None) -> tuple[str, int] | None:

@@ -66,13 +66,20 @@ def bucket_to_read(url: str) -> "Bucket":
 def bucket_to_write(url: str, cas: str | None, *, create: bool = False) -> "Bucket":
     """The same, with creates that can be relied on; with `create`, an empty bucket will do."""
     from holdfast.bucket import connect
+    from holdfast.bucket.open import has_mark
     from holdfast.kv.cas import open_bucket
 
     if not create:
-        _require_store(connect(_checked(url)), url)
+        bucket = connect(_checked(url))
+        # Of a two-phase store even the first manifest may be unfinished; opening finishes it.
+        if cas is None or not has_mark(bucket):
+            _require_store(bucket, url)
     elif "://" not in url or url.startswith("file://"):
         _refuse_strange(url)
-    return open_bucket(_checked(url), cas)
+    bucket = open_bucket(_checked(url), cas)
+    if not create:
+        _require_store(bucket, url)
+    return bucket
 
 
 def make_store(bucket: "Bucket", gc_min_age_ms: int | None = None) -> bool:
@@ -130,6 +137,16 @@ def find_snapshot(bucket: "Bucket", id: UUID) -> int:
         if each.id == id:
             return each.manifest_id
     raise AbsentError(f"no snapshot {id}; `holdfast kv snapshot URL list` tells which there are")
+
+
+def require_two_phase(url: str) -> None:
+    """Refuse to make a two-phase bucket of one that is none, for instance because of a typo."""
+    from holdfast.bucket import connect
+    from holdfast.bucket.open import has_mark
+
+    bare = url.partition("?")[0]
+    if not has_mark(connect(_checked(url))):
+        raise FileNotFoundError(errno.ENOENT, "nobody wrote here in two phases", bare)
 
 
 def _checked(url: str) -> str:

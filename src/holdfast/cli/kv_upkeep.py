@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from holdfast.cli.console import JsonOption, answer, answer_json, progress, table
-from holdfast.cli.kv_opening import CasOption, StoreUrl, bucket_to_read, bucket_to_write
+from holdfast.cli.kv_opening import (
+    CasOption,
+    StoreUrl,
+    bucket_to_read,
+    bucket_to_write,
+    require_two_phase,
+)
 from holdfast.cli.kv_report import SparkOption
 from holdfast.cli.sparking import MasterOption, spark_session
 from holdfast.cli.units import count_of, human_size, parse_duration_ms
@@ -118,11 +124,11 @@ def recover(url: StoreUrl, cas: CasOption = None, as_json: JsonOption = False) -
     from holdfast.kv.cas import open_and_recover
 
     if cas is None or cas == "native":
-        bucket_to_write(url, cas)  # refuses if its writers use records
+        bucket_to_write(url, None)  # refuses if its writers use records
         told = "nothing to recover: creates are all or nothing in this bucket"
         count = 0
     else:
-        bucket_to_write(url, "native")
+        require_two_phase(url)
         count = open_and_recover(url, cas)[1]
         told = f"finished {count_of(count, 'write')}" if count else "nothing was unfinished"
     if as_json:

@@ -8,6 +8,7 @@ from holdfast.formats import rlog
 from holdfast.logs.file_log import CHECKPOINT, FileEntry, FileLog, FileLogGuest
 from holdfast.logs.file_log import log as log_module
 from holdfast.logs.file_log.history import KEPT_MAX, kept
+from holdfast.logs.file_log.intent import write_intent
 from holdfast.logs.replicas import Replicas
 from holdfast.logs.retention import Retention
 from holdfast.testing import SimDisk
@@ -249,7 +250,7 @@ def test_a_rollback_beside_another_writer_is_an_error(monkeypatch: pytest.Monkey
     disk = SimDisk()
     log = opened(disk)
     log.append([b"a", b"b", b"c"])
-    name, original = "log/00000/00/00/00000000000001.rlog", log_module.write_intent
+    name, original = "log/00000/00/00/00000000000001.rlog", write_intent
 
     def interfere(*arguments: Any) -> None:
         original(*arguments)
