@@ -88,6 +88,8 @@ def test_after_a_failure_the_answer_says_where_to_go_on(tmp_path: Path, run: Run
     assert (result.exit_code, json.loads(result.stdout)["done"]) == (1, 20)
     assert "row 25 has no Close" in result.stderr
     assert rows(tmp_path / "m").num_rows == 20
+    again = run("bars", "import", tmp_path / "m", file, *words[:-1])
+    assert again.stdout == "imported 20 rows in 2 groups; go on with --skip-rows 20\n"
     rest = run("bars", "import", tmp_path / "m", file, *words, "--skip-rows", 20, "--skip-missing")
     told = json.loads(rest.stdout)
     assert (told["rows"], told["lacking"], told["done"]) == (14, 1, 35)

@@ -95,7 +95,7 @@ def holdfast(
         ),
     ] = False,
 ) -> None:
-    """Crash-proof logs and key-value stores you can open with Spark.
+    """Crash-proof logs, key-value stores and market data you can open with Spark.
 
     Exit codes: 0 ok, 1 usage or refused, 2 corruption, 3 torn tail, 4 fenced.
     """
