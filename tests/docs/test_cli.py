@@ -29,7 +29,7 @@ def test_every_command_and_every_option_says_what_it_does() -> None:
     for name, command in every_command(get_command(app), "holdfast"):
         assert command.help, name
         shown = re.sub(
-            "(replicas) ", r"\1 {PATH} ", re.sub("(manifest|snapshot) ", r"\1 {URL} ", name)
+            "(replicas) ", r"\1 {PATH} ", re.sub("(kv manifest|kv snapshot) ", r"\1 {URL} ", name)
         )
         assert f"`{shown}`" in text
         for parameter in command.params:
