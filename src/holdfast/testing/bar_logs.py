@@ -47,7 +47,7 @@ class LogExplorer:
         """Distinct logs that were read and judged."""
         return len(self._seen)
 
-    def life(self, seed: int, *, writes: int = 6, images_per_point: int = 40) -> None:
+    def life(self, seed: int, *, writes: int = 4, images_per_point: int = 25) -> None:
         """One log from its first write on; at each change, much of what a power cut could leave."""
         disk, ledger, random = SimDisk(), LogLedger(), Random(f"{self.seed}/{seed}")
         wal = Wal.create(disk, _NAME, 7)
@@ -106,11 +106,12 @@ def _told(data: bytes) -> tuple[list[int], int, list[int]]:
     content.read(memoryview(data))
     if content.damage:
         raise BrokenPromiseError("hidden", str(content.damage[0]))
-    # What is cut here is gone for good, and nothing of it may come back with the next write.
-    again = Content(_NAME)
-    again.read(memoryview(data[: content.stop]))
-    if again.flaw is not None:
-        raise BrokenPromiseError("hidden", again.flaw.why)
-    complete(again.changes)
-    tgids = [change.tgid for change in again.changes]
-    return tgids, sum(change.is_done for change in again.changes), list(again.undecided)
+    stop = content.stop
+    if content.flaw is not None:  # it is cut there, and nothing of it may come back
+        content = Content(_NAME)
+        content.read(memoryview(data[:stop]))
+        if content.flaw is not None:
+            raise BrokenPromiseError("hidden", content.flaw.why)
+    complete(content.changes)
+    tgids = [change.tgid for change in content.changes]
+    return tgids, sum(change.is_done for change in content.changes), list(content.undecided)
