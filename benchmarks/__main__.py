@@ -6,7 +6,7 @@ import sys
 
 from benchmarks import harness, page
 
-PARTS = ("logs", "raft_wal", "pysyncobj", "bars", "spark", "bars_spark")
+PARTS = ("logs", "raft_wal", "pysyncobj", "bars", "spark", "kv_spark", "bars_spark")
 
 
 def main() -> None:

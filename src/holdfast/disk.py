@@ -12,23 +12,23 @@ Nothing else syncs, locks or renames.  Every log and store relies on:
 6. `Volume.sync` makes durable whatever was written through the disk, names included.
 7. No name leads out of the directory: not by its words, and not by a link.
 
-`OsDisk` reaches the operating system through `Posix`, so that holdfast.testing can put a
+`OsDisk` reaches the operating system through `holdfast.posix`, so that holdfast.testing can put a
 simulated kernel under these very lines.
 """
 
-import builtins
 import contextlib
 import errno
 import os
+from collections.abc import Sequence
 from typing import Protocol
 from urllib.parse import unquote, urlsplit
 
 from holdfast.errors import DiskFullError, LockedError, PoisonedError
-from holdfast.posix import OsVolume, Posix
+from holdfast.posix import FULL, OsLock, OsVolume
+from holdfast.posix import Posix as Posix  # for those who put another in its place
 
 Path = str | os.PathLike[str]
 Buffer = bytes | bytearray | memoryview
-_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _TEMPORARY = ".half"  # not .tmp: MarketStore names so what an operator should look at
 _LOCK = "LOCK"
 
@@ -94,12 +94,12 @@ class Disk(Protocol):
         """Names and sizes of the files in one directory, sorted; nothing half made."""
         ...
 
-    def create(self, name: str, data: Buffer, *, replace: bool = False) -> None:
-        """Make a whole, durable file, and its directories.  FileExistsError unless `replace`."""
+    def directories(self, directory: str = "") -> Sequence[str]:
+        """Names of the directories in one directory, sorted."""
         ...
 
-    def directories(self, directory: str = "") -> builtins.list[str]:
-        """Names of the directories in one directory, sorted."""
+    def create(self, name: str, data: Buffer, *, replace: bool = False) -> None:
+        """Make a whole, durable file, and its directories.  FileExistsError unless `replace`."""
         ...
 
     def open(self, name: str, *, writable: bool = False) -> File: ...
@@ -110,12 +110,23 @@ class Disk(Protocol):
 
     def volume(self) -> Volume: ...
 
-    def rename(self, name: str, new: str) -> None:
-        """Durably rename; FileExistsError if `new` is there."""
+    def rename(self, name: str, new: str, *, replace: bool = False) -> None:
+        """Durably rename; FileExistsError if `new` is there, unless `replace`."""
+        ...
+
+    def link(self, name: str, new: str) -> None:
+        """Durably give a file a second name; FileExistsError if `new` is there."""
         ...
 
     def remove(self, *names: str) -> None:
         """Durably remove; of several, a crash may leave any."""
+        ...
+
+    def sync_names(self, directory: str) -> None:
+        """Make durable what a killed process has made, renamed or removed in one directory.
+
+        For the directory that is locked, lock() does that.
+        """
         ...
 
     def lock(self, name: str | None = None) -> "Lock":
@@ -229,7 +240,7 @@ class OsDisk:
     def __str__(self) -> str:
         return self._path
 
-    def directories(self, directory: str = "") -> builtins.list[str]:
+    def directories(self, directory: str = "") -> Sequence[str]:
         return sorted(self._posix.directories(self._directory(directory)))
 
     def list(self, directory: str = "") -> dict[str, int]:
@@ -237,9 +248,7 @@ class OsDisk:
         return {n: sizes[n] for n in sorted(sizes) if not n.endswith(_TEMPORARY) and n != _LOCK}
 
     def create(self, name: str, data: Buffer, *, replace: bool = False) -> None:
-        path = self._at(name)
-        if not replace and self._posix.exists(path):
-            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
+        path = self._at(name, free=not replace)
         self._make_directory(os.path.dirname(path))
         flags = os.O_CREAT | os.O_TRUNC | os.O_WRONLY
         file = OsFile(self._posix, path, self._open(path + _TEMPORARY, flags))
@@ -253,7 +262,7 @@ class OsDisk:
         finally:
             file.close()
         self._posix.rename(path + _TEMPORARY, path)
-        self._posix.sync_directory(os.path.dirname(path))
+        self._sync_parents(path)
 
     def open(self, name: str, *, writable: bool = False) -> OsFile:
         path = self._at(name)
@@ -268,22 +277,26 @@ class OsDisk:
     def volume(self) -> OsVolume:
         return OsVolume(self._posix, self._posix.open_directory(self._path))
 
-    def rename(self, name: str, new: str) -> None:
-        source, target = self._at(name), self._at(new)
-        if self._posix.exists(target):
-            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), target)
+    def rename(self, name: str, new: str, *, replace: bool = False) -> None:
+        source, target = self._at(name), self._at(new, free=not replace)
         self._posix.rename(source, target)
-        for parent in {os.path.dirname(source), os.path.dirname(target)}:
-            self._posix.sync_directory(parent)
+        self._sync_parents(source, target)
+
+    def link(self, name: str, new: str) -> None:
+        target = self._at(new, free=True)
+        self._posix.link(self._at(name), target)
+        self._sync_parents(target)
 
     def remove(self, *names: str) -> None:
         paths = [self._at(name) for name in names]
         for path in paths:
             self._posix.unlink(path)
-        for parent in {os.path.dirname(path) for path in paths}:
-            self._posix.sync_directory(parent)
+        self._sync_parents(*paths)
 
-    def lock(self, name: str | None = None) -> "OsLock":
+    def sync_names(self, directory: str) -> None:
+        self._posix.sync_directory(self._at(directory))
+
+    def lock(self, name: str | None = None) -> OsLock:
         if name is not None:
             return self._lock(name, os.O_RDWR)
         self._make_directory(self._path)
@@ -305,7 +318,7 @@ class OsDisk:
         with contextlib.closing(self.open(name)) as file:
             return self._posix.lock_holder(file._fd)
 
-    def _lock(self, name: str, flags: int) -> "OsLock":
+    def _lock(self, name: str, flags: int) -> OsLock:
         fd = self._open(self._at(name), flags)
         if self._posix.try_lock(fd):
             return OsLock(self._posix, fd)
@@ -318,12 +331,14 @@ class OsDisk:
             "stop it, or open the store read-only"
         )
 
-    def _at(self, name: str) -> str:
+    def _at(self, name: str, *, free: bool = False) -> str:
         if not name or name[0] == "/" or "\0" in name or ".." in name.split("/"):
             raise ValueError(f"{name!r} is not a name inside {self._path}")
         path = f"{self._path}/{name}"
         if "/" in name:
             self._refuse_links(path[: path.rindex("/")])
+        if free and self._posix.exists(path):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
         return path
 
     def _directory(self, name: str) -> str:
@@ -342,6 +357,10 @@ class OsDisk:
             raise OSError(errno.ELOOP, "a link, not a directory of this store", directory)
         if self._posix.exists(directory):
             self._inside.add(directory)
+
+    def _sync_parents(self, *paths: str) -> None:
+        for parent in {os.path.dirname(path) for path in paths}:
+            self._posix.sync_directory(parent)
 
     def _open(self, path: str, flags: int) -> int:
         try:
@@ -362,30 +381,9 @@ class OsDisk:
             self._posix.sync_directory(parent)
 
 
-class OsLock:
-    """Held until released, or until the process dies."""
-
-    def __init__(self, posix: Posix, fd: int) -> None:
-        self._posix, self._fd = posix, fd
-
-    def sign(self) -> None:
-        """Leave our pid for the error message of whoever comes second."""
-        pid = f"{os.getpid():<20}".encode()
-        try:
-            self._posix.pwrite(self._fd, memoryview(pid), 0, sync=False)
-        except OSError as error:
-            if error.errno not in _FULL:  # the lock holds unsigned too, and a full disk must open
-                raise
-
-    def release(self) -> None:
-        if self._fd >= 0:
-            self._posix.close(self._fd)
-            self._fd = -1
-
-
 def explained(error: OSError, path: str) -> OSError:
     """The same, with the path, and with advice where the disk is full."""
-    if error.errno not in _FULL:
+    if error.errno not in FULL:
         return OSError(error.errno, error.strerror, path)
     advice = "free some space and reopen; what was acknowledged is safe"
     return DiskFullError(error.errno, f"{error.strerror}: {advice}", path)

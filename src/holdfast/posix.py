@@ -15,6 +15,7 @@ from functools import cache
 
 from holdfast.errors import PoisonedError, UnsupportedError
 
+FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _BLOCK = 4096  # what a file system gives at least
 
 
@@ -141,6 +142,9 @@ class Posix:
     def is_link(self, path: str) -> bool:
         return os.path.islink(path)
 
+    def link(self, path: str, new: str) -> None:
+        os.link(path, new, follow_symlinks=False)
+
     def mkdir(self, path: str) -> None:
         os.mkdir(path, 0o700)
         os.chmod(path, 0o700)
@@ -184,6 +188,27 @@ class OsVolume:
             raise
 
     def close(self) -> None:
+        if self._fd >= 0:
+            self._posix.close(self._fd)
+            self._fd = -1
+
+
+class OsLock:
+    """Held until released, or until the process dies."""
+
+    def __init__(self, posix: Posix, fd: int) -> None:
+        self._posix, self._fd = posix, fd
+
+    def sign(self) -> None:
+        """Leave our pid for the error message of whoever comes second."""
+        pid = f"{os.getpid():<20}".encode()
+        try:
+            self._posix.pwrite(self._fd, memoryview(pid), 0, sync=False)
+        except OSError as error:
+            if error.errno not in FULL:  # the lock holds unsigned too, and a full disk must open
+                raise
+
+    def release(self) -> None:
         if self._fd >= 0:
             self._posix.close(self._fd)
             self._fd = -1

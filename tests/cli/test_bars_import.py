@@ -69,7 +69,7 @@ def test_stdin_and_names_of_files_and_delimiters(tmp_path: Path, run: Run) -> No
     header = ("--header", "when,p,v", "--time-column", "when", "--time-zone", "America/New_York")
     with start("bars", "import", tmp_path / "m", "-", "--symbol", "A", *words, *header) as process:
         out, error = process.communicate(line)
-    assert (out.startswith(b"imported 1 row in 1 group, "), error) == (True, b"")
+    assert (out.startswith(b"imported 1 row in 1 group\n"), error) == (True, b"")
     (tmp_path / "B.csv").write_bytes(b"when;p;v\n" + line)
     more = ("--symbol-from-name", "--time-column", "when", "--column", "p,v:i4")
     assert run("bars", "import", tmp_path / "m", tmp_path / "B.csv", *words, *more).exit_code == 0
@@ -88,6 +88,8 @@ def test_after_a_failure_the_answer_says_where_to_go_on(tmp_path: Path, run: Run
     assert (result.exit_code, json.loads(result.stdout)["done"]) == (1, 20)
     assert "row 25 has no Close" in result.stderr
     assert rows(tmp_path / "m").num_rows == 20
+    again = run("bars", "import", tmp_path / "m", file, *words[:-1])
+    assert again.stdout == "imported 20 rows in 2 groups; go on with --skip-rows 20\n"
     rest = run("bars", "import", tmp_path / "m", file, *words, "--skip-rows", 20, "--skip-missing")
     told = json.loads(rest.stdout)
     assert (told["rows"], told["lacking"], told["done"]) == (14, 1, 35)

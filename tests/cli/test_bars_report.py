@@ -24,6 +24,8 @@ def test_a_store_on_one_page(killed: Path, run: Run) -> None:
     report = json.loads(run("bars", "inspect", killed, "--json").stdout)
     assert (report["verdict"], report["symbols"], report["year_files"]) == ("clean", 2, 3)
     assert report["logs"][0]["committed"] == 2
+    text = run("bars", "inspect", killed, "--prometheus").stdout
+    assert f'holdfast_bars_waiting_groups{{path="{killed}"}} 2\n' in text
 
 
 def test_a_log_message_by_message(killed: Path, run: Run) -> None:

@@ -43,7 +43,10 @@ def test_refusals(damaged: Path, tmp_path: Path, run: Run) -> None:
     new = tmp_path / "new"
     assert run("log", "convert", damaged, new, "--to", "raft-wal").exit_code == 2
     for words, why in (
-        (["--to", "csv"], "--to is one of shanghai, raft-wal, log, parquet, jsonl, not 'csv'"),
+        (
+            ["--to", "csv"],
+            "--to is one of shanghai, raft-wal, file-log, log, parquet, jsonl, not 'csv'",
+        ),
         (["--to", "raft-wal", "--text"], "--text and --master say nothing"),
         (["--to", "raft-wal", "--from", "jsonl"], "make a log of it first, with --to log"),
     ):

@@ -131,7 +131,7 @@ class Catalog:
 
     def _directories(self, name: str) -> list[str]:
         try:
-            return self._disk.directories(name)
+            return list(self._disk.directories(name))
         except (FileNotFoundError, NotADirectoryError):
             return []
 

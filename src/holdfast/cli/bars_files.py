@@ -30,6 +30,10 @@ class Dialect:
     delimiter: str = ","
     header: tuple[str, ...] = ()  # if its first line is none
 
+    def __post_init__(self) -> None:
+        if len(self.delimiter) != 1:
+            raise ValueError(f"--delimiter is one character or tab, not {self.delimiter!r}")
+
 
 class _Counted(io.RawIOBase):
     """Bytes that were looked at, then the rest; it knows how many went by."""

@@ -22,6 +22,9 @@ def inspect(
         str,
         typer.Argument(metavar="PATH", help="A store's directory; or one log or year file."),
     ],
+    prometheus: Annotated[
+        bool, typer.Option("--prometheus", help="Answer with gauges that Prometheus reads.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Say on one page how a store fares, or what is in one of its files.
@@ -31,16 +34,20 @@ def inspect(
     year file: its header and how much it holds.  Exits with 2 if there is damage, with 3 if a
     log's tail is torn.
     """
+    if prometheus and (as_json or Path(path).is_file()):
+        raise ValueError("--prometheus is for a store, and without --json")
     if Path(path).is_file():
         _inspect_file(path, as_json=as_json)
         return
-    from holdfast.reports import EXIT_CODES
-    from holdfast.reports.bars import inspect_bars
+    from holdfast.reports import EXIT_CODES, prometheus_text
+    from holdfast.reports.bars import gauges, inspect_bars
 
     find_root(path)
     report = inspect_bars(path)
     if as_json:
         answer_json(asdict(report))
+    elif prometheus:
+        answer(prometheus_text(gauges(report), "holdfast_bars", path=path).rstrip())
     else:
         answer("\n".join(_page(report)))
     raise typer.Exit(EXIT_CODES[report.verdict])

@@ -24,6 +24,10 @@ class TimeForm:
     format: str | None = None
     zone: str | None = None
 
+    def __post_init__(self) -> None:
+        if self.unit not in UNITS:
+            raise ValueError(f"--time-unit is one of {', '.join(UNITS)}, not {self.unit!r}")
+
     def parse(self, column: Any) -> Any:
         """A column of times, as timestamps in nanoseconds, UTC."""
         try:

@@ -1,8 +1,8 @@
 """Bulk loads: SSTs that are written anywhere, by anybody, and come into the store at once.
 
 1. Tasks write sorted rows (a null value deletes) as SSTs of a registered job.  Nobody sees them.
-2. The commit puts them as one run on top of all levels, in one manifest.  So a reader sees all of
-   the load or nothing of it.
+2. The commit puts them on top of all levels, in one manifest: as one run, or as several where
+   they overlap.  So a reader sees all of the load or nothing of it.
 3. What was acknowledged before the commit was called is older than the load; what is acknowledged
    after it has returned is newer; what is written meanwhile is newer where it is not in the WAL's
    unbroken row at the beginning of the commit.  To that end the commit first moves that row into
@@ -16,6 +16,9 @@
     if not load.is_committed:
         ssts = write_sorted(bucket, load.job, chunks)       in any process, for disjoint ranges
         load.commit(ssts)
+
+A load of many processes: each opens BulkLoad(bucket, id=the same), the first registers it; who has
+what all have written commits with BulkLoad(bucket, job=the job that they had).
 """
 
 from collections.abc import Iterable, Sequence
@@ -74,6 +77,19 @@ def write_sorted(
     return sink.finish()
 
 
+def abandon(bucket: Bucket, id: bytes, runtime: Runtime) -> None:
+    """Give up the load of this id, if it was begun and is not committed."""
+
+    def change(manifest_id: int, manifest: Manifest) -> Manifest | None:
+        if jobs.find(manifest, id) is None:
+            return None
+        draft = manifest.edit()
+        draft.drop_job(id)
+        return draft.freeze()
+
+    ManifestStore(bucket, runtime).update(change)
+
+
 class BulkLoad:
     """See above.  It expires after a day; then its commit raises JobLostError."""
 
@@ -84,11 +100,14 @@ class BulkLoad:
         options: CompactionOptions | None = None,
         *,
         transaction: tuple[str, int] | None = None,
+        id: bytes | None = None,
+        job: BulkJob | None = None,
     ) -> None:
+        """`id`: of the load, 16 bytes, if others share it; `job`: go on with one that began."""
         self._bucket, self._runtime = bucket, runtime or Runtime()
         self._options, self._transaction = options or CompactionOptions(), transaction
         self._store = ManifestStore(bucket, self._runtime)
-        self._job: BulkJob | None = self._register()
+        self._job = job or self._register(id or self._runtime.new_id().bytes)
 
     @property
     def is_committed(self) -> bool:
@@ -107,9 +126,13 @@ class BulkLoad:
 
         False: the transaction's batch was there.  JobLostError: the load has expired.
         """
+        return self.commit_runs([ssts])
+
+    def commit_runs(self, runs: Iterable[Iterable[SstMeta]]) -> bool:
+        """The same, of several runs, the newest first: of a key in two, the newer row counts."""
         if self._job is None:
             return False
-        in_order = _in_order(ssts)
+        in_order = [found for run in runs if (found := _in_order(run))]
         manifest, last = self._wal_end()
         for _ in range(_FLUSHES_MAX):
             try:
@@ -120,20 +143,10 @@ class BulkLoad:
 
     def abandon(self) -> None:
         """Give the load up, unless it is committed; what was written for it is garbage."""
-        if self._job is None:
-            return
-        job = self._job.job
+        if self._job is not None:
+            abandon(self._bucket, self._job.job.id, self._runtime)
 
-        def change(manifest_id: int, manifest: Manifest) -> Manifest | None:
-            if jobs.find(manifest, job.id) is None:
-                return None
-            draft = manifest.edit()
-            draft.drop_job(job.id)
-            return draft.freeze()
-
-        self._store.update(change)
-
-    def _commit(self, ssts: Sequence[SstMeta], flushes: Flush, last: int) -> bool:
+    def _commit(self, runs: Sequence[Sequence[SstMeta]], flushes: Flush, last: int) -> bool:
         job, applied = self.job.job, False
 
         def change(manifest_id: int, manifest: Manifest) -> Manifest | None:
@@ -143,7 +156,7 @@ class BulkLoad:
                 return None
             jobs.require(manifest, job)
             draft = manifest.edit()
-            self._put(draft, manifest, ssts, flushes, last)
+            self._put(draft, manifest, runs, flushes, last)
             applied = True
             return draft.freeze()
 
@@ -156,7 +169,7 @@ class BulkLoad:
         self,
         draft: Draft[Manifest],
         manifest: Manifest,
-        ssts: Sequence[SstMeta],
+        runs: Sequence[Sequence[SstMeta]],
         flushes: Flush,
         last: int,
     ) -> None:
@@ -166,8 +179,8 @@ class BulkLoad:
                 raise _WalMovedError
             for plan, flushed in flushes:
                 put_into_l0(draft, plan, flushed)
-        if ssts:
-            put_on_top(draft, ssts, run_id=self.job.job.base)
+        for ssts in reversed(runs):
+            put_on_top(draft, ssts, run_id=ssts[0].id)
         if self._transaction is not None:
             draft.set_transaction(*self._transaction)
         jobs.finish(draft, self.job.job)
@@ -203,11 +216,11 @@ class BulkLoad:
             if manifest.wal_id_last_compacted == before.wal_id_last_compacted:
                 return manifest, contiguous(first, wal_ids)
 
-    def _register(self) -> BulkJob | None:
-        id, options = self._runtime.new_id().bytes, self._options
+    def _register(self, id: bytes) -> BulkJob | None:
+        options = self._options
 
         def change(manifest_id: int, manifest: Manifest) -> Manifest | None:
-            if self._is_noted(manifest) or jobs.find(manifest, id) is not None:
+            if self._is_noted(manifest) or jobs.is_known(manifest, id):
                 return None
             draft = manifest.edit()
             jobs.begin(draft, id, JobKind.BULK_LOAD, self._runtime)

@@ -22,6 +22,7 @@ from holdfast.reports.logs import (
     verify_segment,
     worst,
 )
+from holdfast.reports.prometheus import numbers_of, prometheus_text
 
 __all__ = [
     "EXIT_CODES",
@@ -39,8 +40,10 @@ __all__ = [
     "inspect_log",
     "judge_log",
     "list_replicas",
+    "numbers_of",
     "open_guest",
     "plan_verify",
+    "prometheus_text",
     "verify_log",
     "verify_segment",
     "worst",

@@ -17,6 +17,7 @@ from holdfast.bars.wal import Damage
 from holdfast.disk import OsDisk
 from holdfast.formats.flaw import Flaw
 from holdfast.formats.year_file import TYPES, Schema
+from holdfast.logs.log import Metric
 from holdfast.reports.bar_logs import SECOND_LOOK_SECONDS, WalReport, look, settled, wals_of
 from holdfast.reports.logs import CutFile, Owner, Pause, Verdict, find_owner, worst
 
@@ -97,6 +98,23 @@ def inspect_bars(path: str, *, pause: Pause = time.sleep) -> BarsReport:
         cuts=tuple(CutFile(n, size) for n, size in disk.list().items() if n.endswith(".cut")),
         owner=find_owner(disk),
     )
+
+
+def gauges(report: BarsReport) -> list[Metric]:
+    """What can be watched from outside; prometheus_text prints it."""
+    values = {
+        "symbols": (report.symbols, "symbols that have year files"),
+        "buckets": (len(report.buckets), "symbols times timeframes times attribute groups"),
+        "year_files": (report.year_files, "files of one bucket and year"),
+        "allocated_bytes": (report.allocated, "bytes that year files take on the disk"),
+        "logs": (len(report.logs), "write-ahead logs"),
+        "log_bytes": (sum(log.size for log in report.logs), "bytes in write-ahead logs"),
+        "waiting_groups": (report.waiting, "groups that are not yet in the year files"),
+        "undecided_groups": (len(report.undecided), "groups that are prepared, and no more"),
+        "damaged": (len(report.damage), "damage found, torn tails not counted"),
+        "torn_tail": (int(bool(report.torn)), "1 if a write to a log was cut short"),
+    }
+    return [Metric(name, "gauge", value, about) for name, (value, about) in values.items()]
 
 
 def _judge(damage: Iterable[Damage], torn: Iterable[Damage]) -> Verdict:

@@ -7,13 +7,15 @@ from holdfast.errors import MissingError
 
 if TYPE_CHECKING:
     from holdfast.spark.classcache import warm
+    from holdfast.spark.kv_reader import pinned
     from holdfast.spark.sessions import session
     from holdfast.spark.sources import register
 
-__all__ = ["register", "session", "warm"]
+__all__ = ["pinned", "register", "session", "warm"]
 
 # No module has the name of what it holds: importing the module would hide the function.
 _HOMES = {
+    "pinned": "holdfast.spark.kv_reader",
     "register": "holdfast.spark.sources",
     "session": "holdfast.spark.sessions",
     "warm": "holdfast.spark.classcache",

@@ -67,6 +67,15 @@ def all_below(directory: Directory) -> "Iterator[Inode | Directory]":
             yield node
 
 
+def files_in(directory: Directory, prefix: str = "") -> Iterator[tuple[str, bytes]]:
+    """Name and content of each file in and below it."""
+    for name, node in directory.live.items():
+        if isinstance(node, Directory):
+            yield from files_in(node, f"{prefix}{name}/")
+        else:
+            yield prefix + name, bytes(node.live)
+
+
 def land(content: bytearray, offset: int, data: bytes | None) -> None:
     """Let a write, or a new size, be in `content`."""
     if data is None:
