@@ -15,7 +15,7 @@ def test_between_formats_and_back(path: Path, tmp_path: Path, run: Run) -> None:
     raft, back = tmp_path / "raft", tmp_path / "back"
     told = run("log", "convert", path, raft, "--to", "raft-wal", "--segment-size", "4KB")
     lines = told.stdout.splitlines()
-    assert lines[0].startswith(f"{raft}: 10 entries (1..10) in 3 files, 36.")
+    assert lines[0].startswith(f"{raft}: 10 entries (1..10) in 1 file, 216 B")
     assert lines[1] == f"equal: every entry was compared with {path}"
     document = json.loads(run("log", "convert", raft, back, "--to", "shanghai", "--json").stdout)
     assert (document["verdict"], document["entries"], document["shift"]) == ("equal", 10, 0)

@@ -13,9 +13,6 @@ from typing import Any, BinaryIO
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.csv
-import pyarrow.ipc
-import pyarrow.parquet
 
 from holdfast.cli.kv_bytes import Codec, Row, row_of
 from holdfast.formats.sst.rows import Rows, binary, numbers
@@ -78,17 +75,19 @@ def _open(path: str) -> BinaryIO:
 
 
 def _csv(file: BinaryIO, columns: Columns, path: str) -> Iterator[Piece]:
+    from pyarrow import csv
+
     names = [columns.key, columns.value]
-    convert = pa.csv.ConvertOptions(
+    convert = csv.ConvertOptions(
         column_types=dict.fromkeys(names, pa.binary()),  # else 007 would become 7
         include_columns=names,
         strings_can_be_null=False,
     )
     try:
-        batches = pa.csv.open_csv(
+        batches = csv.open_csv(
             file,
-            read_options=pa.csv.ReadOptions(block_size=_BLOCK_SIZE),
-            parse_options=pa.csv.ParseOptions(newlines_in_values=True),
+            read_options=csv.ReadOptions(block_size=_BLOCK_SIZE),
+            parse_options=csv.ParseOptions(newlines_in_values=True),
             convert_options=convert,
         )
     except KeyError as error:
@@ -98,7 +97,9 @@ def _csv(file: BinaryIO, columns: Columns, path: str) -> Iterator[Piece]:
 
 
 def _parquet(file: BinaryIO, columns: Columns, path: str) -> Iterator[Piece]:
-    found = pa.parquet.ParquetFile(file)
+    from pyarrow.parquet import ParquetFile  # it takes longer to load than many a file
+
+    found = ParquetFile(file)
     _require(found.schema_arrow.names, columns, path)
     data, size = found.metadata, Path(path).stat().st_size
     held = sum(data.row_group(i).total_byte_size for i in range(data.num_row_groups))
@@ -110,12 +111,14 @@ def _parquet(file: BinaryIO, columns: Columns, path: str) -> Iterator[Piece]:
 
 
 def _arrow(file: BinaryIO, columns: Columns, path: str) -> Iterator[Piece]:
+    from pyarrow import ipc
+
     if file.read(6) == b"ARROW1":
-        reader = pa.ipc.open_file(file)
+        reader = ipc.open_file(file)
         batches = (reader.get_batch(i) for i in range(reader.num_record_batches))
     else:
         file.seek(0)
-        reader = pa.ipc.open_stream(file)
+        reader = ipc.open_stream(file)
         batches = iter(reader)
     _require(reader.schema.names, columns, path)
     for batch in batches:

@@ -25,13 +25,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-import pyarrow as pa
+import numpy as np
 
 from holdfast.bucket.bucket import Bucket
 from holdfast.errors import CorruptError, JobLostError
 from holdfast.formats.manifest import Draft, JobKind, Manifest
 from holdfast.formats.sst import Rows
 from holdfast.formats.sst.block import Compression
+from holdfast.formats.sst.rows import numbers
 from holdfast.kv import jobs
 from holdfast.kv.commits import checked, list_wal, put_into_l0, put_on_top
 from holdfast.kv.jobs import Job
@@ -71,9 +72,7 @@ def write_sorted(
         bucket, job.job, runtime or Runtime(), job.sst_size, job.block_size, job.compression
     )
     for rows in chunks:
-        sink.add(
-            Rows(rows.keys, rows.values, pa.repeat(pa.scalar(job.seq, pa.uint64()), len(rows)))
-        )
+        sink.add(Rows(rows.keys, rows.values, numbers(np.full(len(rows), job.seq, np.uint64))))
     return sink.finish()
 
 

@@ -8,10 +8,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.formats.sst.rows import column
+from holdfast.formats.sst.rows import column, integers, numbers
 
 Places = npt.NDArray[np.int64]
 
@@ -22,7 +21,7 @@ _FEW = 200  # keys that are sorted faster than looked at
 def sort_order(keys: Any) -> Places:
     """The places of a binary array's keys in rising order; equal ones stay as they were."""
     if len(keys) < _FEW:
-        few: Places = pc.array_sort_indices(keys).to_numpy().astype(np.int64)
+        few: Places = integers(pc.array_sort_indices(keys)).astype(np.int64)
         return few
     words = _words(keys)
     order = np.argsort(words, kind="stable")
@@ -32,8 +31,8 @@ def sort_order(keys: Any) -> Places:
         tied = np.flatnonzero(np.append(same, False) | np.append(False, same))
         # Those with one number lie together, between smaller and larger keys, so that sorting all
         # of the tied at once leaves each group in its place.
-        inner = pc.array_sort_indices(keys.take(pa.array(order[tied])))  # it is stable
-        order[tied] = order[tied][inner.to_numpy()]
+        inner = pc.array_sort_indices(keys.take(numbers(order[tied])))  # it is stable
+        order[tied] = order[tied][integers(inner)]
     return order
 
 

@@ -10,11 +10,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.bucket.bucket import Bucket
 from holdfast.formats.sst import Rows
+from holdfast.formats.sst.rows import booleans, numbers
 from holdfast.kv.bulk import BulkJob, write_sorted
 from holdfast.kv.names import level_name
 from holdfast.kv.ordering import sort_order
@@ -129,13 +129,13 @@ def _sorted_chunks(rows: Rows, unique: bool) -> Iterator[Rows]:
         # One row more tells whether the last key of the chunk comes again.
         places = order[start : start + _CHUNK_ROWS + 1]
         count = min(_CHUNK_ROWS, len(places))
-        keys = rows.keys.take(pa.array(places))
+        keys = rows.keys.take(numbers(places))
         last = np.ones(count, np.bool_)
-        again = pc.equal(keys[1:], keys[:-1]).to_numpy(zero_copy_only=False)
+        again = booleans(pc.equal(keys[1:], keys[:-1]))
         last[: len(again)] = ~again[:count]
         if unique and not last.all():
             raise _twice(repr(keys[int(np.flatnonzero(~last)[0])].as_py()[:100]))
-        kept = pa.array(places[:count][last])
+        kept = numbers(places[:count][last])
         yield Rows(rows.keys.take(kept), rows.values.take(kept), rows.seqs.take(kept))
 
 
