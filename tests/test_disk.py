@@ -155,6 +155,19 @@ def test_another_programs_lock_leaves_its_file_alone(tmp_path: Path) -> None:
     assert (tmp_path / "theirs").read_bytes() == b"bytes"
 
 
+def test_a_directory_that_was_renamed_is_made_anew(tmp_path: Path) -> None:
+    for disk in (OsDisk(tmp_path), SimDisk()):
+        disk.create("log/00/x", b"old")
+        disk.make("log/01/y").close()
+        disk.rename("log", "kept")
+        disk.create("log/00/x", b"new")
+        disk.make("log/01/y").close()
+        assert (disk.list("kept/00"), disk.list("log/01")) == ({"x": 3}, {"y": 0})
+        file = disk.open("log/00/x")
+        assert file.read_at(0, 3) == b"new"
+        file.close()
+
+
 def test_rename_and_remove(tmp_path: Path) -> None:
     disk = OsDisk(tmp_path)
     disk.create("a", b"1")
