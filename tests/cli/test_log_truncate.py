@@ -5,6 +5,7 @@ import pytest
 from tests.cli.conftest import Run
 
 from holdfast.disk import OsDisk
+from holdfast.logs.file_log import FileLog
 from holdfast.logs.raft_wal import OPAQUE_CODEC, RaftWal
 from holdfast.logs.replicas import Replicas
 
@@ -52,8 +53,8 @@ def test_what_cannot_be_is_refused(raft: Path, path: Path, run: Run) -> None:
 
 def test_a_file_log_loses_its_newest(tmp_path: Path, run: Run) -> None:
     log = tmp_path / "log"
-    run("log", "create", log, "--format", "file-log")
-    run("log", "append", log, stdin="1\n2\n3\n4\n")
+    with FileLog(OsDisk(log)) as owner:
+        owner.append([b"1", b"2", b"3", b"4"])
     assert run("log", "truncate", log, "--after", 3, "--dry-run").exit_code == 0
     assert run("log", "truncate", log, "--after", 2).stdout.endswith("the log holds 1..2\n")
     assert "cannot remove its oldest" in run("log", "truncate", log, "--before", 2).stderr
