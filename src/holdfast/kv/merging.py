@@ -10,15 +10,18 @@ holds one chunk of each source, however long they are.
     without_tombstones(rows), reversed_rows(rows)
 """
 
+from collections import deque
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.formats.sst import EMPTY, Rows
+from holdfast.formats.sst.rows import booleans, column, numbers
 
 
 def merge_rows(sources: Sequence[Rows]) -> Rows:
@@ -30,9 +33,8 @@ def merge_rows(sources: Sequence[Rows]) -> Rows:
     if all(_last_key(rows) < _first_key(after) for rows, after in pairwise(by_key)):
         return Rows.concat(by_key)  # nothing overlaps: keys that were written in their order
     rows = Rows.concat(found)
-    order = pc.array_sort_indices(rows.keys)  # it is stable, so the newest of a key stays first
-    keys = rows.keys.take(order)
-    new = pc.not_equal(keys[1:], keys[:-1])
+    shared = _shared(_first_key(by_key[0]), max(map(_last_key, found)))
+    order, keys, new = _sorted(rows.keys, shared)
     if not pc.all(new).as_py():
         order = pa.concat_arrays([order[:1], order[1:].filter(new)])
         keys = rows.keys.take(order)
@@ -45,11 +47,11 @@ def merge(streams: Sequence[Iterator[Rows]], *, reverse: bool = False) -> Iterat
     Streams give chunks that are not empty and rise; with `reverse`, each chunk still rises, but
     lies below the one before it, and so it is with what comes out.
     """
-    sources = [_Source(stream) for stream in streams]
+    sources = [_Source(stream, reverse) for stream in streams]
     while len(sources := [source for source in sources if source.fill()]) > 1:
-        ends = [source.end(reverse) for source in sources]
+        ends = [source.end() for source in sources]
         bound = max(ends) if reverse else min(ends)
-        yield merge_rows([source.take(bound, reverse) for source in sources])
+        yield merge_rows([rows for source in sources for rows in source.take(bound)])
     for source in sources:
         yield from source.rest()
 
@@ -67,38 +69,97 @@ def reversed_rows(rows: Rows) -> Rows:
 
 
 class _Source:
-    """A stream and the rest of the chunk that it gave last."""
+    """A stream, and what it gave and was not taken yet: at least half a chunk, while there is more.
 
-    __slots__ = ("_rows", "_stream")
+    Were there less, it would end before the others, and steps would be short.
+    """
 
-    def __init__(self, stream: Iterator[Rows]) -> None:
-        self._stream, self._rows = stream, EMPTY
+    __slots__ = ("_chunks", "_count", "_enough", "_reverse", "_stream")
+
+    def __init__(self, stream: Iterator[Rows], reverse: bool) -> None:
+        self._stream, self._reverse = stream, reverse
+        self._chunks: deque[Rows] = deque()
+        self._count = self._enough = 0
 
     def fill(self) -> bool:
-        """Have a chunk, unless the stream is at its end."""
-        if not len(self._rows):
-            self._rows = next(self._stream, EMPTY)
-        return len(self._rows) > 0
+        """Have rows, unless the stream is at its end."""
+        while self._count <= self._enough:
+            rows = next(self._stream, EMPTY)
+            if not len(rows):
+                break
+            self._chunks.append(rows)
+            self._count, self._enough = self._count + len(rows), len(rows) // 2
+        return self._count > 0
 
-    def end(self, reverse: bool) -> bytes:
-        """The last key of the chunk in the order of the scan."""
-        return _first_key(self._rows) if reverse else _last_key(self._rows)
+    def end(self) -> bytes:
+        """The last key in the order of the scan."""
+        return self._end(self._chunks[-1])
 
-    def take(self, bound: bytes, reverse: bool) -> Rows:
+    def take(self, bound: bytes) -> list[Rows]:
         """Cut off what lies up to the bound, itself included."""
-        rows = self._rows
-        if self.end(reverse) == bound:
-            self._rows = EMPTY
-            return rows
-        at = rows.find(bound if reverse else bound + b"\0")
-        before, behind = rows.slice(0, at), rows.slice(at, len(rows))
-        self._rows, taken = (before, behind) if reverse else (behind, before)
+        taken: list[Rows] = []
+        while self._chunks and not self._is_behind(bound, self._chunks[0]):
+            taken.append(self._chunks.popleft())
+        if self._chunks:
+            rows = self._chunks[0]
+            at = rows.find(bound if self._reverse else bound + b"\0")
+            before, behind = rows.slice(0, at), rows.slice(at, len(rows))
+            cut, self._chunks[0] = (behind, before) if self._reverse else (before, behind)
+            taken.append(cut)
+        self._count -= sum(map(len, taken))
         return taken
 
     def rest(self) -> Iterator[Rows]:
-        """The chunk, and all that follow."""
-        yield self._rows
+        """All that was not taken, and all that follows."""
+        yield from self._chunks
         yield from self._stream
+
+    def _end(self, rows: Rows) -> bytes:
+        return _first_key(rows) if self._reverse else _last_key(rows)
+
+    def _is_behind(self, bound: bytes, rows: Rows) -> bool:
+        end = self._end(rows)
+        return end < bound if self._reverse else end > bound
+
+
+def _sorted(keys: Any, shared: int) -> tuple[Any, Any, Any]:
+    """Places in the order of keys, keys in that order, and whether each differs from the one before.
+
+    Keys are sorted by eight of their bytes, behind those that all of them share.  That takes a
+    fifth of the time, since integers that come in sorted runs are merged.  If keys that differ
+    have these bytes in common, they are sorted as they are.  Both are stable, so of equal keys the
+    newest stays first.
+    """
+    words = _words(keys, shared)
+    places = np.argsort(words, kind="stable")
+    order = numbers(places)
+    taken = keys.take(order)
+    new = pc.not_equal(taken[1:], taken[:-1])
+    words = words[places]
+    if ((words[1:] == words[:-1]) & booleans(new)).any():
+        order = pc.array_sort_indices(keys)
+        taken = keys.take(order)
+        new = pc.not_equal(taken[1:], taken[:-1])
+    return order, taken, new
+
+
+def _words(keys: Any, skipped: int) -> npt.NDArray[np.uint64]:
+    """The eight bytes of each key behind the first `skipped`, as a number; zeros where it ends."""
+    ends, data = column(keys)
+    starts, stops = ends[:-1] + skipped, ends[1:]
+    padded = bytes(data) + bytes(8)
+    words = np.ndarray(len(padded) - 7, ">u8", padded, strides=(1,))[starts].astype(np.uint64)
+    beyond = 8 * np.maximum(8 - (stops - starts), 0).astype(
+        np.uint64
+    )  # bits that are not the key's
+    return words >> beyond << beyond
+
+
+def _shared(first: bytes, last: bytes) -> int:
+    """How many bytes all keys from the first to the last begin with."""
+    return next(
+        (i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), len(first)
+    )
 
 
 def _first_key(rows: Rows) -> bytes:
