@@ -123,7 +123,7 @@ class _Source:
 
 
 def _sorted(keys: Any, shared: int) -> tuple[Any, Any, Any]:
-    """Places in the order of keys, keys in that order, and whether each differs from the one before.
+    """Places in the order of keys, keys in that order, and which differ from the one before.
 
     Keys are sorted by eight of their bytes, behind those that all of them share.  That takes a
     fifth of the time, since integers that come in sorted runs are merged.  If keys that differ

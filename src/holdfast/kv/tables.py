@@ -30,6 +30,7 @@ from holdfast.runtime import Runtime
 CACHE_SIZE = 64 * 2**20
 _TAIL_SIZE = 64 * 1024  # of most tables it holds filter, index and footer
 _READ_SIZE = 2**20
+_CHUNK_SIZE = 2 * 2**20  # of rows at once; memory for more would not be reused, but taken anew
 _HEAD = -1
 
 
@@ -111,16 +112,20 @@ class Table:
     ) -> Iterator[Rows]:
         """The rows with start <= key < stop in chunks; with `reverse`, the last chunk first."""
         head = self._head()
-        groups = _groups(head.index, head.index.range(start, stop), read_size or _READ_SIZE)
-        for numbers in reversed(groups) if reverse else groups:
-            rows = self._rows(head, numbers).range(start, stop)
-            if len(rows):
-                yield rows
+        index = head.index
+        requests = _groups(index, index.range(start, stop), read_size or _READ_SIZE)
+        for request in reversed(requests) if reverse else requests:
+            first = index.offsets[request.start]
+            data = memoryview(self._read(first, index.offsets[request.stop]))
+            chunks = _groups(index, request, _CHUNK_SIZE)
+            for numbers in reversed(chunks) if reverse else chunks:
+                rows = self._rows(index, numbers, data, first).range(start, stop)
+                if len(rows):
+                    yield rows
 
-    def _rows(self, head: Head, numbers: range) -> Rows:
-        offsets = head.index.offsets
-        first, last = offsets[numbers.start], offsets[numbers.stop]
-        data = memoryview(self._read(first, last))
+    def _rows(self, index: Index, numbers: range, data: memoryview, first: int) -> Rows:
+        """The rows of some blocks; `data` is the object from byte `first` on."""
+        offsets = index.offsets
         return Rows.concat(
             [
                 decode_block(
