@@ -14,7 +14,7 @@
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from holdfast.bucket.bucket import Bucket, ObjectInfo, Retirable, Sweepable
@@ -90,8 +90,13 @@ class GarbageCollector:
         doomed, young = self._judge(listing, reach, _newest_ms(listing))
         return GcPlan(manifest_id, tuple(doomed), len(young), expired.snapshots, expired.jobs)
 
-    def collect(self) -> GcReport:
-        """Delete garbage.  CorruptError, UnsupportedError: not known what is, so nothing went."""
+    def collect(
+        self, on_progress: Callable[[int, int], None] = lambda done, total: None
+    ) -> GcReport:
+        """Delete garbage; `on_progress` is told objects done, objects in all.
+
+        CorruptError, UnsupportedError: not known what is garbage, so nothing went.
+        """
         manifest_id, manifest = self._latest()
         expired, listing = self._expired(manifest), self._list()
         if not self._is_worth_it(manifest_id, manifest, expired, listing):
@@ -105,6 +110,7 @@ class GarbageCollector:
         doomed = [garbage for garbage in doomed if _is_below(garbage, manifest)]
         names = [garbage.name for garbage in doomed]
         for start in range(0, len(names), _DELETES_MAX):
+            on_progress(start, len(names))
             self._bucket.delete(*names[start : start + _DELETES_MAX])
         swept = self._forget(manifest, reach, now_ms)
         return _report(manifest_id, doomed, len(young), expired, swept)

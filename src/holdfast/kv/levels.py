@@ -33,10 +33,10 @@ class Levels:
             place = run.find(key)
             if place < 0:
                 continue
-            table = tables.get(place)
-            if table is None:
-                table = tables[place] = self._table(run[place])
-            found = table.get(key)
+            known = tables.get(place)
+            if known is None:
+                known = tables[place] = self._table(run[place])
+            found = known.get(key)
             if found is not None:
                 return found
         return None

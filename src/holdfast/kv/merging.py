@@ -16,12 +16,12 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.formats.sst import EMPTY, Rows
-from holdfast.formats.sst.rows import booleans, column, numbers
+from holdfast.formats.sst.rows import numbers
+from holdfast.kv.ordering import common_prefix, sort_order
 
 
 def merge_rows(sources: Sequence[Rows]) -> Rows:
@@ -33,8 +33,10 @@ def merge_rows(sources: Sequence[Rows]) -> Rows:
     if all(_last_key(rows) < _first_key(after) for rows, after in pairwise(by_key)):
         return Rows.concat(by_key)  # nothing overlaps: keys that were written in their order
     rows = Rows.concat(found)
-    shared = _shared(_first_key(by_key[0]), max(map(_last_key, found)))
-    order, keys, new = _sorted(rows.keys, shared)
+    shared = common_prefix(_first_key(by_key[0]), max(map(_last_key, found)))
+    order = numbers(sort_order(rows.keys, shared))  # it is stable, so the newest stays first
+    keys = rows.keys.take(order)
+    new = pc.not_equal(keys[1:], keys[:-1])
     if not pc.all(new).as_py():
         order = pa.concat_arrays([order[:1], order[1:].filter(new)])
         keys = rows.keys.take(order)
@@ -120,46 +122,6 @@ class _Source:
     def _is_behind(self, bound: bytes, rows: Rows) -> bool:
         end = self._end(rows)
         return end < bound if self._reverse else end > bound
-
-
-def _sorted(keys: Any, shared: int) -> tuple[Any, Any, Any]:
-    """Places in the order of keys, keys in that order, and which differ from the one before.
-
-    Keys are sorted by eight of their bytes, behind those that all of them share.  That takes a
-    fifth of the time, since integers that come in sorted runs are merged.  If keys that differ
-    have these bytes in common, they are sorted as they are.  Both are stable, so of equal keys the
-    newest stays first.
-    """
-    words = _words(keys, shared)
-    places = np.argsort(words, kind="stable")
-    order = numbers(places)
-    taken = keys.take(order)
-    new = pc.not_equal(taken[1:], taken[:-1])
-    words = words[places]
-    if ((words[1:] == words[:-1]) & booleans(new)).any():
-        order = pc.array_sort_indices(keys)
-        taken = keys.take(order)
-        new = pc.not_equal(taken[1:], taken[:-1])
-    return order, taken, new
-
-
-def _words(keys: Any, skipped: int) -> npt.NDArray[np.uint64]:
-    """The eight bytes of each key behind the first `skipped`, as a number; zeros where it ends."""
-    ends, data = column(keys)
-    starts, stops = ends[:-1] + skipped, ends[1:]
-    padded = bytes(data) + bytes(8)
-    words = np.ndarray(len(padded) - 7, ">u8", padded, strides=(1,))[starts].astype(np.uint64)
-    beyond = 8 * np.maximum(8 - (stops - starts), 0).astype(
-        np.uint64
-    )  # bits that are not the key's
-    return words >> beyond << beyond
-
-
-def _shared(first: bytes, last: bytes) -> int:
-    """How many bytes all keys from the first to the last begin with."""
-    return next(
-        (i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), len(first)
-    )
 
 
 def _first_key(rows: Rows) -> bytes:
