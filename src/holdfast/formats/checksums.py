@@ -73,7 +73,7 @@ def crc32_each(data: memoryview, width: int) -> Crcs:
     words = np.ndarray((count, pairs), "<u2", data, strides=(width, 2))
     columns = [words[:, place] for place in range(pairs)]
     if width % 2:
-        columns.append(np.ndarray(count, np.uint8, data, width - 1, (width,)))
+        columns.append(np.frombuffer(data, np.uint8)[width - 1 :: width])
     found = np.full(count, crc32(bytes(width)), np.uint32)
     for start in range(0, count, _GROUP_COUNT):
         here = slice(start, start + _GROUP_COUNT)
