@@ -6,7 +6,7 @@ import sys
 
 from benchmarks import harness, page
 
-PARTS = ("logs", "raft_wal", "kv", "pysyncobj", "spark", "kv_spark")
+PARTS = ("logs", "raft_wal", "file_log", "kv", "pysyncobj", "spark", "kv_spark")
 
 
 def main() -> None:
