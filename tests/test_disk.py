@@ -145,13 +145,13 @@ def test_another_programs_lock_leaves_its_file_alone(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         disk.lock("theirs")
     disk.create("theirs", b"bytes")
-    (tmp_path / "half.tmp").write_bytes(b"")
+    (tmp_path / "x.half").write_bytes(b"")
     lock = disk.lock("theirs")
     with pytest.raises(LockedError, match=rf"owned by process ({os.getpid()}|unknown);"):
         disk.lock("theirs")
     lock.release()
     disk.lock("theirs").release()
-    assert {path.name for path in tmp_path.iterdir()} == {"theirs", "half.tmp"}
+    assert {path.name for path in tmp_path.iterdir()} == {"theirs", "x.half"}
     assert (tmp_path / "theirs").read_bytes() == b"bytes"
 
 
