@@ -13,7 +13,7 @@ from holdfast.spark.pipelines.status import committed_files
 
 SCHEMA = "symbol STRING NOT NULL, at TIMESTAMP, price DOUBLE, size BIGINT"
 
-THREE_SINKS = f"""
+FOUR_SINKS = f"""
 name = "ticks"
 checkpoint = "state"
 
@@ -39,6 +39,20 @@ path = "lines"
 from = "last"
 format = "holdfast-kv"
 path = "prices"
+
+[step.minutes]
+sql = """
+SELECT symbol, window(at, '1 minute').start AS time, min_by(price, _index) AS Open,
+       max(price) AS High, min(price) AS Low, max_by(price, _index) AS Close, sum(size) AS Volume
+FROM ticks GROUP BY symbol, window(at, '1 minute')
+"""
+
+[sink.bars]
+from = "minutes"
+format = "holdfast-bars"
+path = "bars"
+mode = "update"
+options = {{ timeframe = "1Min", attributes = "OHLCV" }}
 
 [sink.archive]
 from = "ticks"

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from tests.spark.pipelines.samples import THREE_SINKS, write, write_ticks
+from tests.spark.pipelines.samples import FOUR_SINKS, write, write_ticks
 
 from holdfast.spark.pipelines import InvalidError, read
 from holdfast.spark.pipelines.reading import read_tables
@@ -108,7 +108,7 @@ def test_an_empty_file_is_told_what_it_needs(tmp_path: Path) -> None:
 def test_paths_are_relative_to_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "a").mkdir()
     write_ticks(tmp_path / "a" / "ticks-log", 1, 1)
-    write(tmp_path / "a" / "ticks.toml", THREE_SINKS)
+    write(tmp_path / "a" / "ticks.toml", FOUR_SINKS)
     monkeypatch.chdir(tmp_path)
     declared = read("a/ticks.toml")
     assert declared.sources[0].path == str(tmp_path / "a" / "ticks-log")

@@ -5,17 +5,17 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from tests.spark.pipelines.samples import THREE_SINKS, write, write_ticks
+from tests.spark.pipelines.samples import FOUR_SINKS, write, write_ticks
 
 from holdfast.errors import CorruptError, LockedError
 from holdfast.spark.pipelines import ChangedError, Declared, read
 from holdfast.spark.pipelines.checkpoint import Query, agree, describe, owned, read_progress
 
-VIEWS = {"lines": "lines", "prices": "last", "archive": "ticks"}
+VIEWS = {"lines": "lines", "bars": "minutes", "prices": "last", "archive": "ticks"}
 
 
 def declared(path: Path, *changes: tuple[str, str]) -> Declared:
-    text = THREE_SINKS
+    text = FOUR_SINKS
     for old, new in changes:
         assert old in text
         text = text.replace(old, new)

@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 from tests.spark.pipelines.samples import (
-    THREE_SINKS,
+    FOUR_SINKS,
     entries,
     is_bad,
     parquet_rows,
@@ -48,7 +48,7 @@ def test_a_pipeline_killed_at_random_moments_ends_in_the_same_state(
     dice = random.Random(SEED)
     last = 250 * (KILLS + 1)
     write_ticks(tmp_path / "ticks-log", 1, last)
-    file = write(tmp_path / "ticks.toml", THREE_SINKS)
+    file = write(tmp_path / "ticks.toml", FOUR_SINKS)
     killed = 0
     while killed < KILLS:
         driver = _driver(file)

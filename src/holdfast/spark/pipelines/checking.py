@@ -10,21 +10,22 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from holdfast.spark import kv_options, log_options
+from holdfast.spark import bar_options, kv_options, log_options
 from holdfast.spark.pipelines.declared import Declared, Problem, Sink, Source, Step, Trigger
 from holdfast.spark.pipelines.reading import find_function
 
 # What can be read again from an offset, and what takes each batch once.
 SOURCES = ("holdfast-log", "holdfast-kv", "parquet", "orc", "text", "rate")
-SINKS = ("holdfast-log", "holdfast-kv", "parquet")
+SINKS = ("holdfast-log", "holdfast-kv", "holdfast-bars", "parquet")
 PAYLOADS = {"holdfast-log": "payload", "holdfast-kv": "value", "text": "value"}
 """The column that `parse` reads."""
 
 _OPTIONS: dict[str, Callable[[Mapping[str, str]], Any]] = {
     "holdfast-log": log_options.parse_options,
     "holdfast-kv": kv_options.parse_options,
+    "holdfast-bars": bar_options.parse_options,
 }
-_MODES = {"holdfast-log": ("append", "update"), "holdfast-kv": ("append", "update")}
+_MODES = {"parquet": ("append",)}  # others also update
 _KEYS = {
     "": "name checkpoint trigger source step sink dead_letter",
     "source": "format path options parse parse_options schema watermark",
@@ -255,7 +256,7 @@ class _Checking:
         format = table.choice("format", SINKS)
         path = table.text("path", 'add path = "...", relative to this file') or ""
         mode = table.choice("mode", ("append", "update", "complete"), "append")
-        fitting = _MODES.get(format, ("append",))
+        fitting = _MODES.get(format, ("append", "update"))
         if format in SINKS and mode not in fitting:
             table.wrong("mode", f"set {' or '.join(fitting)}: {format} cannot {mode}")
         resolved = self._resolved(path) if path else ""

@@ -16,7 +16,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from holdfast.spark.kv_sink import check_columns
+from holdfast.spark import bar_sink, kv_sink
 from holdfast.spark.log_sink import choose_columns
 from holdfast.spark.pipelines.checking import nearest
 from holdfast.spark.pipelines.declared import Declared, Problem, Sink, Source, Step
@@ -25,7 +25,10 @@ from holdfast.spark.sources import register
 
 _FITS: dict[str, Callable[[StructType, Sink], object]] = {
     "holdfast-log": lambda schema, sink: choose_columns(schema, sink.options.get("orderBy")),
-    "holdfast-kv": lambda schema, sink: check_columns(schema),
+    "holdfast-kv": lambda schema, sink: kv_sink.check_columns(schema),
+    "holdfast-bars": lambda schema, sink: bar_sink.check_columns(
+        schema, sink.options.get("symbol")
+    ),
 }
 _RAW = "_source_"  # before the name of a source: its rows as they come; no view is called so
 

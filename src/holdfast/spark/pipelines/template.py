@@ -27,7 +27,7 @@ sql = """
 SELECT room AS key, CAST(celsius AS STRING) AS value FROM readings WHERE celsius > 20
 """
 
-# A sink takes a source or a step.  Formats: holdfast-log, holdfast-kv, parquet.
+# A sink takes a source or a step.  Formats: holdfast-log, holdfast-kv, holdfast-bars, parquet.
 [sink.warm_rooms]
 from = "warm"
 format = "holdfast-kv"
