@@ -53,13 +53,6 @@ _KINDS: list[tuple[type[Exception], str, int, str]] = [
 
 EXPECTED = tuple(kind[0] for kind in _KINDS)
 
-<<<<<<< HEAD
-# What to do about a kv store or a pipeline, where that is something else.
-_KV_ADVICE = {
-    "corrupt": "`holdfast kv verify` shows what else is damaged",
-    "not_a_directory": "a store is a directory, name that",
-    "poisoned": "what was reported is durable; try again",
-=======
 # What to do about other things than a log, where that is something else.
 _ADVICE: dict[str, dict[str, str]] = {
     "kv": {
@@ -71,21 +64,18 @@ _ADVICE: dict[str, dict[str, str]] = {
         "corrupt": "`holdfast bars verify` shows how far it goes, `holdfast bars replay` what then",
         "not_a_directory": "a store is a directory, name that",
     },
->>>>>>> main
+    "pipeline": {
+        "fenced": "another writer has taken the sink over: see to it that there is one, then run",
+        "corrupt": "`holdfast log verify`, `kv verify` or `bars verify` shows how far it goes",
+        "not_a_directory": "",
+    },
 }
 
 
 def report(error: Exception, *, as_json: bool, noun: str = "log") -> int:
     """Tell the error on stderr, in one line; return the exit code."""
     _, kind, code, advice = next(row for row in _KINDS if isinstance(error, row[0]))
-<<<<<<< HEAD
-    if noun == "pipeline" and kind == "fenced":
-        advice = "another writer has taken over the sink: let it be the only one, then run again"
-    if noun == "kv":
-        advice = _KV_ADVICE.get(kind, advice)
-=======
     advice = _ADVICE.get(noun, {}).get(kind, advice)
->>>>>>> main
     if isinstance(error, typer.TyperException):
         message, advice = error.format_message(), _help_for(error)
         if "\n" in message:  # a noun without a verb: the message is its help

@@ -2,6 +2,7 @@
 
 import json
 from contextlib import closing
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from holdfast.spark.pipelines.status import committed_files
 
 SCHEMA = "symbol STRING NOT NULL, at TIMESTAMP, price DOUBLE, size BIGINT"
 
-FOUR_SINKS = f"""
+FOUR_SINKS = f'''
 name = "ticks"
 checkpoint = "state"
 
@@ -58,7 +59,7 @@ options = {{ timeframe = "1Min", attributes = "OHLCV" }}
 from = "ticks"
 format = "parquet"
 path = "archive"
-"""
+'''
 
 
 def tick(index: int) -> bytes:
@@ -67,7 +68,7 @@ def tick(index: int) -> bytes:
         return b"bad %d" % index
     symbol, minute = "AB"[index % 2], index // 60 % 60
     at = f"2026-01-05T14:{minute:02}:{index % 60:02}Z"
-    row = {"symbol": symbol, "at": at, "price": 100 + index / 4, "size": index}
+    row = {"symbol": symbol, "at": at, "price": price(index), "size": index}
     return json.dumps(row).encode()
 
 
@@ -93,3 +94,20 @@ def parquet_rows(path: Path) -> list[dict[str, Any]]:
 def write(path: Path, text: str) -> Path:
     path.write_text(text)
     return path
+
+
+def price(index: int) -> float:
+    return 100 + index / 4
+
+
+def expected_bars(good: list[int]) -> list[tuple[Any, ...]]:
+    """symbol, time, open, high, low, close and volume of what `minutes` makes of good ticks."""
+    groups: dict[tuple[str, datetime], list[int]] = {}
+    for index in good:
+        time = datetime(2026, 1, 5, 14, index // 60 % 60, tzinfo=UTC)
+        groups.setdefault(("AB"[index % 2], time), []).append(index)
+    return sorted(
+        (*key, price(first), price(last), price(first), price(last), sum(found))
+        for key, found in groups.items()
+        for first, last in [(found[0], found[-1])]  # prices rise
+    )

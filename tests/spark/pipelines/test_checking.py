@@ -63,7 +63,7 @@ path = 3
 TOLD = {
     "nam": "remove it, it means nothing here; did you mean name?",
     "name": 'add name = "...": the checkpoint is bound to it',
-    "trigger": "write \"available-now\", \"once\" or \"every 5s\", not 'sometimes'",
+    "trigger": 'write "available-now", "once" or "every 5s", not \'sometimes\'',
     "source.ticks.path": "there is nothing at {}/nowhere: make it, or correct the path",
     "source.ticks.parse": "set another than 'jsn'; did you mean json?",
     "source.ticks.options.startingIndex": "write a string, a number or a truth, not [1]",

@@ -73,7 +73,7 @@ def test_every_change_is_told_with_what_to_do(tmp_path: Path) -> None:
 def test_offsets_of_other_sources_are_never_accepted(tmp_path: Path) -> None:
     found = declared(tmp_path)
     agreed(found)
-    with pytest.raises(ChangedError, match="lines now reads ticks .*, ticks .*, but its progress"):
+    with pytest.raises(ChangedError, match=r"lines now reads ticks .*, ticks .*, but its progress"):
         agree(found, queries(found, ["ticks", "ticks"]), accept_changes=True)
 
 

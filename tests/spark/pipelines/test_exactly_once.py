@@ -14,12 +14,15 @@ from pathlib import Path
 from tests.spark.pipelines.samples import (
     FOUR_SINKS,
     entries,
+    expected_bars,
     is_bad,
     parquet_rows,
+    price,
     write,
     write_ticks,
 )
 
+from holdfast.bars import open_bars
 from holdfast.kv import Db
 
 KILLS = int(os.environ.get("HOLDFAST_KILLS", "3"))
@@ -73,7 +76,10 @@ def test_a_pipeline_killed_at_random_moments_ends_in_the_same_state(
     assert entries(tmp_path / "lines") == lines, why
     with Db.open(str(tmp_path / "prices")) as db:
         found = {key.decode(): value.decode() for key, value in db.items()}
-    assert found == {f"{symbols[i]}/{i}": str(100 + i / 4) for i in good}, why
+    assert found == {f"{symbols[i]}/{i}": str(price(i)) for i in good}, why
+    with open_bars(str(tmp_path / "bars"), read_only=True) as store:
+        bars = store.query("*", "1Min", "OHLCV").to_pylist()
+    assert sorted(tuple(bar.values()) for bar in bars) == expected_bars(good), why
     archived = sorted(row["_index"] for row in parquet_rows(tmp_path / "archive"))
     assert archived == good, why
     letters = [json.loads(entry) for entry in entries(tmp_path / "state" / "dead-letters")]

@@ -68,5 +68,5 @@ def test_functions_are_found_beside_the_file_and_elsewhere(tmp_path: Path) -> No
     assert find_function(tmp_path / "p.toml", "steps:half")(3) == 3
     assert find_function(tmp_path / "p.toml", "json:dumps")([]) == "[]"
     for wrong in ("steps:none", "nowhere:f", "steps"):
-        with pytest.raises(ValueError, match="has no function|cannot be imported"):
+        with pytest.raises(ValueError, match=r"has no function|cannot be imported"):
             find_function(tmp_path / "p.toml", wrong)

@@ -3,6 +3,9 @@
 Each query has a checkpoint of its own, so each sink gets every row exactly once by itself: ours
 know a batch by the query's id and its number, Spark's files by the number in their own log.  See
 docs/decisions/0007.  If one query cannot go on, all are stopped, and what stopped it is raised.
+
+A query whose Python process was lost, as happens where memory or time is short, is started again:
+its tasks Spark would repeat by itself, but not the process that plans them.
 """
 
 import json
@@ -11,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from pyspark import cloudpickle
 from pyspark.errors import PySparkException
@@ -32,6 +36,8 @@ from holdfast.spark.pipelines.positions import lag_of
 from holdfast.spark.pipelines.status import rows_in
 
 POLL_SECONDS = 0.25
+RESTARTS_MAX = 3  # of one query, without a batch in between
+_LOST_PROCESS = ("Python worker failed to connect back", "Python worker exited unexpectedly")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +65,7 @@ class RunReport:
 
 @dataclass(frozen=True, slots=True)
 class _Flow:
-    """One query to be: what it reads and where it writes to."""
+    """What a query reads and where it writes to."""
 
     name: str
     frame: DataFrame
@@ -68,6 +74,14 @@ class _Flow:
     path: str
     mode: str
     options: Mapping[str, str]
+
+
+@dataclass(slots=True)
+class _Running:
+    flow: _Flow
+    query: StreamingQuery
+    batch: int = -1  # the last that was told of
+    restarts: int = 0
 
 
 def run(
@@ -94,7 +108,8 @@ def run(
         trigger = trigger or declared.trigger
         try:
             with _running(declared, flows, trigger) as running:
-                _watch(running, declared, report, on_batch)
+                while _look(running, declared, trigger, report, on_batch):
+                    time.sleep(POLL_SECONDS)
         except KeyboardInterrupt:
             if trigger.kind != "continuous":  # which has no other end
                 raise
@@ -124,11 +139,9 @@ def _flows(declared: Declared, frames: Frames) -> tuple[list[_Flow], dict[str, c
 
 
 @contextmanager
-def _running(
-    declared: Declared, flows: list[_Flow], trigger: Trigger
-) -> Iterator[list[tuple[_Flow, StreamingQuery]]]:
+def _running(declared: Declared, flows: list[_Flow], trigger: Trigger) -> Iterator[list[_Running]]:
     """All queries, which end with the block, however it ends."""
-    running: list[tuple[_Flow, StreamingQuery]] = []
+    running: list[_Running] = []
     modules = {step.function.__module__ for step in declared.steps if step.function}
     for name in modules:
         if name.startswith("holdfast_pipeline_"):  # workers cannot import it
@@ -136,55 +149,75 @@ def _running(
     try:
         for flow in flows:
             with _blamed(flow):
-                running.append((flow, _start(declared, flow, trigger)))
+                running.append(_Running(flow, _start(declared, flow, trigger)))
         yield running
     finally:
-        for _, query in running:
-            query.stop()
+        for one in running:
+            one.query.stop()
 
 
 def _start(declared: Declared, flow: _Flow, trigger: Trigger) -> StreamingQuery:
     home = checkpoint.query_path(declared.checkpoint, flow.name)
-    writer = flow.frame.writeStream.format(flow.format).outputMode(flow.mode)
-    writer = writer.options(**flow.options).option("checkpointLocation", str(home))
+    writer = flow.frame.writeStream.outputMode(flow.mode)
+    writer = writer.queryName(flow.name).option("checkpointLocation", str(home))
     if trigger.kind == "once":
         writer = writer.trigger(once=True)
     elif trigger.kind == "available-now":
         writer = writer.trigger(availableNow=True)
     else:
         writer = writer.trigger(processingTime=f"{trigger.every_ms} milliseconds")
-    return writer.queryName(flow.name).start(flow.path)
+    if flow.mode == "update":
+        return writer.foreachBatch(_updating(flow, home)).start()
+    return writer.format(flow.format).options(**flow.options).start(flow.path)
 
 
-def _watch(
-    running: list[tuple[_Flow, StreamingQuery]],
+def _updating(flow: _Flow, home: Path) -> Callable[[DataFrame, int], None]:
+    """Spark streams to Python sinks in append mode alone.  So batches are written one by one, each
+    as the transaction that the stream would have made of it."""
+
+    def write(rows: DataFrame, batch: int) -> None:
+        query = json.loads((home / "metadata").read_bytes())["id"]
+        known = {"txnAppId": query, "txnVersion": str(batch), "checkpointLocation": str(home)}
+        options = {**flow.options, **known}
+        rows.write.format(flow.format).options(**options).mode("append").save(flow.path)
+
+    return write
+
+
+def _look(
+    running: list[_Running],
     declared: Declared,
+    trigger: Trigger,
     report: RunReport,
     on_batch: Callable[[Batch], None],
-) -> None:
-    """Until all have ended, or one has failed."""
-    seen = {flow.name: -1 for flow, _ in running}
-    while True:
-        active = [query.isActive for _, query in running]  # first, so that the last batch is seen
-        for flow, query in running:
-            for batch in _batches(flow, query, declared, seen[flow.name]):
-                seen[flow.name] = batch.batch
-                report.batches[flow.name] = report.batches.get(flow.name, 0) + 1
-                report.rows[flow.name] = report.rows.get(flow.name, 0) + batch.rows
-                on_batch(batch)
-            if (error := query.exception()) is not None:
-                with _blamed(flow):
-                    raise error
-        if not any(active):
-            return
-        time.sleep(POLL_SECONDS)
+) -> bool:
+    """Tell what is new; raise what has stopped a query.  False once all have ended."""
+    active = [one.query.isActive for one in running]  # first, so that the last batch is seen
+    for one in running:
+        name = one.flow.name
+        for batch in _batches(one, declared):
+            one.batch, one.restarts = batch.batch, 0
+            report.batches[name] = report.batches.get(name, 0) + 1
+            report.rows[name] = report.rows.get(name, 0) + batch.rows
+            on_batch(batch)
+        error = one.query.exception()
+        if error is None:
+            continue
+        if one.restarts == RESTARTS_MAX or not any(text in str(error) for text in _LOST_PROCESS):
+            with _blamed(one.flow):
+                raise error
+        one.restarts += 1
+        one.query = _start(declared, one.flow, trigger)
+        active.append(True)
+    return any(active)
 
 
-def _batches(flow: _Flow, query: StreamingQuery, declared: Declared, after: int) -> Iterator[Batch]:
+def _batches(one: _Running, declared: Declared) -> Iterator[Batch]:
     """Those that have ended since.  Spark remembers a hundred, more than end between two looks."""
-    for progress in query.recentProgress:
+    flow = one.flow
+    for progress in one.query.recentProgress:
         told = json.loads(progress.json)
-        if told["batchId"] <= after or "addBatch" not in told["durationMs"]:
+        if told["batchId"] <= one.batch or "addBatch" not in told["durationMs"]:
             continue  # nothing was written: it only looked for news
         lag = {
             name: lag_of(declared.source(name), source["endOffset"], source["latestOffset"])
