@@ -5,6 +5,7 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -116,7 +117,9 @@ def _summary(report: "RunReport") -> str:
     letters = ""
     if report.dead_letters:
         bad = count_of(report.dead_letters, "bad row")
-        letters = f"\n{bad} kept in {report.dead_letter_log}; `holdfast log tail` shows them"
+        log, here = Path(report.dead_letter_log), Path.cwd()
+        log = log.relative_to(here) if log.is_relative_to(here) else log
+        letters = f"\n{bad} kept in {log}; `holdfast log tail` shows them"
     if not report.batches:
         return f"{report.pipeline}: nothing new"
     rows = [(name, report.rows[name], count) for name, count in report.batches.items()]

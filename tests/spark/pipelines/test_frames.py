@@ -30,7 +30,7 @@ sql = "SELECT * FROM rw"
 sql = "SELECT * FROM counts"
 
 [step.syntax]
-sql = "SELECT FROM WHERE"
+sql = "SELEC payload FROM raw"
 
 [step.column]
 sql = "SELECT paylod FROM raw"

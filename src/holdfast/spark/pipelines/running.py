@@ -36,7 +36,8 @@ from holdfast.spark.pipelines.positions import lag_of
 from holdfast.spark.pipelines.status import rows_in
 
 POLL_SECONDS = 0.25
-RESTARTS_MAX = 3  # of one query, without a batch in between
+BEGIN_SECONDS_MAX = 10
+RESTARTS_MAX = 5  # of one query, without a batch in between
 _LOST_PROCESS = ("Python worker failed to connect back", "Python worker exited unexpectedly")
 
 
@@ -150,6 +151,7 @@ def _running(declared: Declared, flows: list[_Flow], trigger: Trigger) -> Iterat
         for flow in flows:
             with _blamed(flow):
                 running.append(_Running(flow, _start(declared, flow, trigger)))
+                _let_begin(running[-1].query)
         yield running
     finally:
         for one in running:
@@ -169,6 +171,16 @@ def _start(declared: Declared, flow: _Flow, trigger: Trigger) -> StreamingQuery:
     if flow.mode == "update":
         return writer.foreachBatch(_updating(flow, home)).start()
     return writer.format(flow.format).options(**flow.options).start(flow.path)
+
+
+def _let_begin(query: StreamingQuery) -> None:
+    """Wait until it knows its offsets.  Each query starts a Python process for that, which has ten
+    seconds to connect; many at once would not make it where there are few cores."""
+    deadline = time.monotonic() + BEGIN_SECONDS_MAX
+    while query.isActive and query.lastProgress is None and time.monotonic() < deadline:
+        if query.status["isDataAvailable"]:
+            return
+        time.sleep(POLL_SECONDS / 5)
 
 
 def _updating(flow: _Flow, home: Path) -> Callable[[DataFrame, int], None]:
