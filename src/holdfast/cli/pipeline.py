@@ -16,6 +16,8 @@ from holdfast.cli.sparking import MasterOption, spark_session
 from holdfast.cli.units import count_of, human_time, parse_duration_ms
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from holdfast.spark.pipelines import Declared, InvalidError, RunReport, Status, Trigger
 
 app = typer.Typer(
@@ -52,7 +54,7 @@ def run(
     master: MasterOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Run a pipeline; every sink gets every row exactly once, whatever is killed and when.
+    """Run a pipeline: every row exactly once in every sink.
 
     The same command again goes on where the last run ended, or was killed. --json writes a line
     for every batch, and one at the end.
@@ -87,9 +89,7 @@ def _run(
     with spark_session(master, f"running {declared.name}", bar=False) as spark:
         from holdfast.spark.pipelines import run as run_pipeline
 
-        if not os.environ.get("HOLDFAST_DEBUG"):
-            spark.sparkContext.setLogLevel("OFF")  # what stops a query is told once, by us
-        with shown(as_json=as_json) as on_batch, _ended_by_sigterm():
+        with shown(as_json=as_json) as on_batch, _ended_by_sigterm(), _silenced(spark):
             return run_pipeline(
                 spark,
                 declared,
@@ -97,6 +97,19 @@ def _run(
                 accept_changes=accept_changes,
                 on_batch=on_batch,
             )
+
+
+@contextmanager
+def _silenced(spark: "SparkSession") -> Iterator[None]:
+    """What stops a query is told once, by us, and not by Spark with pages of stack before."""
+    if os.environ.get("HOLDFAST_DEBUG"):
+        yield
+        return
+    spark.sparkContext.setLogLevel("OFF")
+    try:
+        yield
+    finally:
+        spark.sparkContext.setLogLevel("ERROR")
 
 
 @contextmanager
@@ -158,7 +171,11 @@ def _tell_problems(error: "InvalidError", *, as_json: bool) -> None:
 
 @app.command()
 def status(file: FileArgument, as_json: JsonOption = False) -> None:
-    """Say how far a pipeline has come, and how far behind its sources it is. Needs no Spark."""
+    """Say how far a pipeline has come, without Spark.
+
+    Of each sink: the last batch that is committed and when, the rows it holds, and how far
+    behind its sources it is.
+    """
     from holdfast.spark.pipelines import InvalidError, read
     from holdfast.spark.pipelines import status as find_status
 
@@ -199,7 +216,10 @@ def init(
     ] = "pipeline.toml",
     as_json: JsonOption = False,
 ) -> None:
-    """Write a commented pipeline that can be run at once, and something for it to read."""
+    """Write a commented pipeline that runs as it is.
+
+    And something for it to read, unless there is an inbox already.
+    """
     from holdfast.spark.pipelines import write_template
 
     made = write_template(file)

@@ -226,7 +226,9 @@ def _look(
 
 def _batches(one: _Running, declared: Declared) -> Iterator[Batch]:
     """Those that have ended since.  Spark remembers a hundred, more than end between two looks."""
-    flow = one.flow
+    flow, last = one.flow, one.query.lastProgress
+    if last is None or last.batchId <= one.batch:  # cheaper to ask than a hundred
+        return
     for progress in one.query.recentProgress:
         told = json.loads(progress.json)
         if told["batchId"] <= one.batch or "addBatch" not in told["durationMs"]:
