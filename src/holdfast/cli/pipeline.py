@@ -101,14 +101,18 @@ def _run(
 
 @contextmanager
 def _silenced(spark: "SparkSession") -> Iterator[None]:
-    """What stops a query is told once, by us, and not by Spark with pages of stack before."""
+    """What stops a query is told once, by us, and not before by the JVM with pages of stack."""
     if os.environ.get("HOLDFAST_DEBUG"):
         yield
         return
+    java: Any = spark.sparkContext._jvm.java  # type: ignore[union-attr]
+    stderr = java.lang.System.err
     spark.sparkContext.setLogLevel("OFF")
+    java.lang.System.setErr(java.io.PrintStream(java.io.OutputStream.nullOutputStream()))
     try:
         yield
     finally:
+        java.lang.System.setErr(stderr)
         spark.sparkContext.setLogLevel("ERROR")
 
 

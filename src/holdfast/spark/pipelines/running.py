@@ -36,7 +36,7 @@ from holdfast.spark.pipelines.positions import lag_of
 from holdfast.spark.pipelines.status import rows_in
 
 POLL_SECONDS = 0.25
-BEGIN_SECONDS_MAX = 10
+BEGIN_SECONDS_MAX = 20
 RESTARTS_MAX = 5  # of one query, without a batch in between
 _LOST_PROCESS = ("Python worker failed to connect back", "Python worker exited unexpectedly")
 
@@ -220,6 +220,7 @@ def _look(
                 raise error
         one.restarts += 1
         one.query = _start(declared, one.flow, trigger)
+        _let_begin(one.query)
         active.append(True)
     return any(active)
 
