@@ -6,7 +6,10 @@ import sys
 
 from benchmarks import harness, page
 
-PARTS = ("logs", "raft_wal", "file_log", "kv", "pysyncobj", "spark", "kv_spark")
+PARTS = (
+    *("logs", "raft_wal", "file_log", "pysyncobj", "kv", "bars"),
+    *("spark", "kv_spark", "bars_spark"),
+)
 
 
 def main() -> None:
