@@ -7,8 +7,10 @@ import sys
 from benchmarks import harness, page
 
 PARTS = (
+PARTS = (
     *("logs", "raft_wal", "file_log", "pysyncobj", "kv", "bars"),
     *("spark", "kv_spark", "bars_spark"),
+)
 )
 
 

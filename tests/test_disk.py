@@ -145,14 +145,27 @@ def test_another_programs_lock_leaves_its_file_alone(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         disk.lock("theirs")
     disk.create("theirs", b"bytes")
-    (tmp_path / "half.tmp").write_bytes(b"")
+    (tmp_path / "x.half").write_bytes(b"")
     lock = disk.lock("theirs")
     with pytest.raises(LockedError, match=rf"owned by process ({os.getpid()}|unknown);"):
         disk.lock("theirs")
     lock.release()
     disk.lock("theirs").release()
-    assert {path.name for path in tmp_path.iterdir()} == {"theirs", "half.tmp"}
+    assert {path.name for path in tmp_path.iterdir()} == {"theirs", "x.half"}
     assert (tmp_path / "theirs").read_bytes() == b"bytes"
+
+
+def test_a_directory_that_was_renamed_is_made_anew(tmp_path: Path) -> None:
+    for disk in (OsDisk(tmp_path), SimDisk()):
+        disk.create("log/00/x", b"old")
+        disk.make("log/01/y").close()
+        disk.rename("log", "kept")
+        disk.create("log/00/x", b"new")
+        disk.make("log/01/y").close()
+        assert (disk.list("kept/00"), disk.list("log/01")) == ({"x": 3}, {"y": 0})
+        file = disk.open("log/00/x")
+        assert file.read_at(0, 3) == b"new"
+        file.close()
 
 
 def test_rename_and_remove(tmp_path: Path) -> None:

@@ -280,6 +280,9 @@ class OsDisk:
     def rename(self, name: str, new: str, *, replace: bool = False) -> None:
         source, target = self._at(name), self._at(new, free=not replace)
         self._posix.rename(source, target)
+        if source in self._inside:  # a directory, so what was below is not there any more
+            moved = f"{source}/"
+            self._inside = {path for path in self._inside if not f"{path}/".startswith(moved)}
         self._sync_parents(source, target)
 
     def link(self, name: str, new: str) -> None:
@@ -369,11 +372,11 @@ class OsDisk:
             raise explained(error, path) from error
 
     def _make_directory(self, path: str, *, durably: bool = True) -> None:
-        if (path in self._inside and path != self._path) or self._posix.exists(path):
+        known = not durably and path in self._inside and path != self._path
+        if known or self._posix.exists(path):
             return
         parent = os.path.dirname(path)
-        if parent not in self._inside or parent == self._path:
-            self._make_directory(parent, durably=durably)
+        self._make_directory(parent, durably=durably)
         with contextlib.suppress(FileExistsError):  # another process was faster
             self._posix.mkdir(path)
             self._inside.add(path)
