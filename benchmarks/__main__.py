@@ -7,10 +7,15 @@ import sys
 from benchmarks import harness, page
 
 PARTS = (
-PARTS = (
-    *("logs", "raft_wal", "file_log", "pysyncobj", "kv", "bars"),
-    *("spark", "kv_spark", "bars_spark"),
-)
+    "logs",
+    "raft_wal",
+    "file_log",
+    "kv",
+    "pysyncobj",
+    "bars",
+    "spark",
+    "kv_spark",
+    "bars_spark",
 )
 
 

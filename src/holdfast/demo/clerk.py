@@ -21,18 +21,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("path")
     path = parser.parse_args().path
-    with Db.open(path, maintain=False, flush_ms=None, watch_ms=None) as db:
-        say(f"open {db.epoch}")
-        number = 0
-        try:
-            while True:
-                number += 1
-                began_ns = time.perf_counter_ns()
-                db.put(clerk_key(db.epoch, number), b"%d" % number).result()
-                say(f"ack {number} {(time.perf_counter_ns() - began_ns) // 1000}")
-                time.sleep(_PAUSE_SECONDS)
-        except FencedError as error:
-            say(f"fenced {error}")
+    try:
+        with Db.open(path, maintain=False, flush_ms=None, watch_ms=None) as db:
+            write_for_ever(db)
+    except FencedError as error:
+        say(f"fenced {error}")
+
+
+def write_for_ever(db: Db) -> None:
+    say(f"open {db.epoch}")
+    number = 0
+    while True:
+        number += 1
+        began_ns = time.perf_counter_ns()
+        db.put(clerk_key(db.epoch, number), b"%d" % number).result()
+        say(f"ack {number} {(time.perf_counter_ns() - began_ns) // 1000}")
+        time.sleep(_PAUSE_SECONDS)
 
 
 def clerk_key(epoch: int, number: int) -> bytes:

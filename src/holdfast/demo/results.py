@@ -58,6 +58,8 @@ class Upkeep:
     deleted: int
     sweep_seconds: float
     rows_differing: int  # between what was read before and after
+    snapshot: int  # the manifest that was kept from before
+    snapshot_differing: int  # rows of it, read when all is done
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +113,8 @@ class Stores:
     def held(self) -> bool:
         wrong = (
             *(self.streaming.bars_differing, self.streaming.prices_differing),
-            *(self.upkeep.rows_differing, self.rollup.differing),
+            *(self.upkeep.rows_differing, self.upkeep.snapshot_differing),
+            self.rollup.differing,
             *(self.fencing.lost, self.fencing.stray, self.fencing.successor <= self.fencing.epoch),
         )
         return not any(wrong)

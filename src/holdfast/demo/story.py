@@ -171,8 +171,12 @@ class Story:
         self._stage.verdict(
             not upkeep.rows_differing,
             f"compacted {upkeep.rows_read:,} rows to {upkeep.rows_written:,} in "
-            f"{upkeep.compact_seconds:.1f} s, deleted {upkeep.deleted:,} of "
-            f"{upkeep.objects_before:,} objects; {upkeep.rows_differing:,} rows read differently",
+            f"{upkeep.compact_seconds:.1f} s, swept {upkeep.deleted:,} objects and left "
+            f"{upkeep.objects_after:,}; {upkeep.rows_differing:,} rows read differently",
+        )
+        self._stage.verdict(
+            not upkeep.snapshot_differing,
+            f"the snapshot from before shows the same still: {upkeep.snapshot_differing:,} differ",
         )
         with self._stage.console.status("rolling up"):
             rollup = roll_up(spark, self._bars, self._acknowledged())

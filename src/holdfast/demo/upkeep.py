@@ -1,7 +1,7 @@
 """The stores are looked after on Spark: compacted, swept, rolled up, and every checksum verified.
 
 What the rollup makes is compared with the ledger, as the minutes are; the kv store must show the
-same rows before and after it is compacted and swept.
+same rows before and after it is compacted and swept, and a snapshot the state that it was made of.
 """
 
 import time
@@ -17,6 +17,9 @@ from holdfast.demo.history import Moment, moments_of
 from holdfast.demo.results import Rollup, Scrub, Upkeep
 from holdfast.demo.streams import ATTRIBUTES, TIMEFRAME, read_bars
 from holdfast.kv import Db, GarbageCollector, Reader
+from holdfast.kv.manifests import ManifestStore
+from holdfast.kv.snapshots import Snapshots
+from holdfast.runtime import Runtime
 from holdfast.spark.jobs import compact, rollup, scrub_bars, scrub_kv
 
 ROLLED = {"1H": 3_600_000_000, "1D": 86_400_000_000}  # in microseconds
@@ -26,6 +29,7 @@ _RECIPE = {
     **{name: (name, rule) for name, rule in (("Close", "last"), ("Volume", "sum"))},
     "Count": ("Count", "sum"),
 }
+_SNAPSHOT_SECONDS = 3600
 _Result = TypeVar("_Result")
 
 
@@ -38,13 +42,14 @@ def compact_and_sweep(
     spark: SparkSession, prices: Path, before: list[Moment]
 ) -> tuple[Upkeep, list[Moment]]:
     """The kv store's part; and its manifests, which are swept with the rest."""
-    bucket = DirectoryBucket(prices)
+    bucket, runtime = DirectoryBucket(prices), Runtime()
     rows, objects = _rows(prices), len(bucket.list(""))
+    kept = Snapshots(ManifestStore(bucket, runtime), runtime).create(_SNAPSHOT_SECONDS)
     report, seconds = timed(lambda: compact(spark, str(prices), everything=True))
     history = moments_of(bucket, before)
     time.sleep(GC_MIN_AGE_MS / 1000)  # nothing younger is ever deleted
     swept, sweep_seconds = timed(GarbageCollector(bucket).collect)
-    after = _rows(prices)
+    after, then = _rows(prices), _rows(prices, kept.manifest_id)
     upkeep = Upkeep(
         rows_read=report.rows_read,
         rows_written=report.rows_written,
@@ -55,6 +60,8 @@ def compact_and_sweep(
         deleted=swept.count,
         sweep_seconds=sweep_seconds,
         rows_differing=len(rows.items() ^ after.items()),
+        snapshot=kept.manifest_id,
+        snapshot_differing=len(rows.items() ^ then.items()),
     )
     return upkeep, moments_of(bucket, history)
 
@@ -93,6 +100,6 @@ def timed(step: Callable[[], _Result]) -> tuple[_Result, float]:
     return step(), time.monotonic() - began
 
 
-def _rows(prices: Path) -> dict[bytes, bytes]:
-    with Reader.open(str(prices), lazy=True) as reader:
+def _rows(prices: Path, manifest_id: int | None = None) -> dict[bytes, bytes]:
+    with Reader.open(str(prices), at=manifest_id, lazy=True) as reader:
         return dict(reader.items())
