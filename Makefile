@@ -10,7 +10,7 @@ demo: .venv/ready
 	$(BIN)/holdfast demo $(DEMO_ARGS)
 
 test: .venv/ready
-	$(BIN)/pytest -n 2 --dist loadgroup $(TEST_ARGS)
+	$(BIN)/pytest -n 2 $(TEST_ARGS)
 
 check: .venv/ready
 	$(BIN)/ruff format --check .

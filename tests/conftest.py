@@ -6,7 +6,7 @@ PySpark is imported by the first test that asks for the session: the others need
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -16,12 +16,25 @@ if TYPE_CHECKING:
 pytest_plugins = ["tests.servers"]
 
 
-@pytest.hookimpl(trylast=True)  # after tests/spark has marked its own
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Of several workers one takes all that needs the JVM, so that only one is started."""
-    for item in items:
-        if item.get_closest_marker("spark"):
-            item.add_marker(pytest.mark.xdist_group("spark"))
+# Of several workers one takes all that needs the JVM, one all that needs servers: each is
+# started once.
+TOGETHER = {
+    "tests/spark/": "spark",
+    "tests/docs/test_spark_page.py": "spark",
+    "tests/integration/": "servers",
+}
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Scheduling(LoadScopeScheduling):  # type: ignore[misc]
+        def _split_scope(self, nodeid: str) -> str:
+            groups = (group for start, group in TOGETHER.items() if nodeid.startswith(start))
+            return next(groups, nodeid)
+
+    return Scheduling(config, log)
 
 
 @pytest.fixture(scope="session")

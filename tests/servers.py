@@ -172,6 +172,7 @@ def seaweedfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectStore]
         *(weed, "server", f"-dir={directory}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-s3"),
         *(f"-{name}.port={port}" for name, port in ports.items()),
         *("-master.volumeSizeLimitMB=64", "-volume.max=20", "-master.telemetry=false"),
+        *("-s3.port.iceberg=0", "-s3.port.lance=0"),  # else two of them on a machine collide
     ]
     ready = lambda: make_s3_bucket(ports["s3"])  # noqa: E731
     # It takes ten seconds to say goodbye, and has nothing to lose.
@@ -324,16 +325,6 @@ PAIRS = {  # a store, and where its records are if it needs any
     "rclone+mariadb": ("rclone", "mariadb"),
     "moto+dynamodb": ("moto", "dynamodb"),
 }
-SERVERS = {"seaweedfs", "moto", "rclone", "azurite", "postgres", "mariadb", "dynamodb"}
-
-
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Of several workers one takes all that needs servers, so that only one of each is started."""
-    for item in items:
-        needed = {*SERVERS, "real_bucket"} & set(getattr(item, "fixturenames", ()))
-        if needed and not item.get_closest_marker("spark"):
-            item.add_marker(pytest.mark.xdist_group("servers"))
 
 
 @pytest.fixture(params=PAIRS)

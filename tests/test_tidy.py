@@ -12,14 +12,17 @@ LINES_MAX, FUNCTION_LINES_MAX = 400, 50
 
 # Modules that are tried by a test of another name.
 TRIED_BY = {
+    "kv/commits.py": "tests/kv/test_compaction.py",
+    "kv/garbage.py": "tests/kv/test_gc.py",
+    "kv/jobs.py": "tests/kv/test_compaction.py",
+    "logs/origin.py": "tests/logs/test_conversion.py",
+    "logs/raft_wal/belongings.py": "tests/logs/test_conversion.py",
     "bucket/bucket.py": "tests/bucket/test_memory.py",
     "kv/cas/records.py": "tests/testing/test_sim_records.py",
     "kv/cas/sql.py": "tests/kv/cas/test_sqlite.py",
     "testing/bucket_contract.py": "tests/integration/test_buckets.py",
     "testing/records_contract.py": "tests/kv/cas/test_sqlite.py",
     "testing/sim_directory.py": "tests/bucket/test_directory.py",
-    "logs/origin.py": "tests/logs/test_conversion.py",
-    "logs/raft_wal/belongings.py": "tests/logs/test_conversion.py",
     "logs/raft_wal/columns.py": "tests/cli/test_log_raft.py",
     "logs/raft_wal/tasks.py": "tests/logs/raft_wal/test_guest.py",
     "logs/raft_wal/directory.py": "tests/logs/raft_wal/test_recovery.py",
@@ -66,9 +69,6 @@ TRIED_BY = {
     "demo/story.py": "tests/cli/test_demo.py",
     "demo/svg.py": "tests/demo/test_report.py",
     "cli/opening.py": "tests/cli/test_log.py",
-    "kv/commits.py": "tests/kv/test_compaction.py",
-    "kv/garbage.py": "tests/kv/test_gc.py",
-    "kv/jobs.py": "tests/kv/test_compaction.py",
 }
 
 # Formats that live inside another, and are told on its page.

@@ -6,6 +6,7 @@ from tests.kv.upkeep import MIN_AGE_MS, TINY, Failing, World, copied, latest, li
 
 from holdfast.bucket.memory import MemoryBucket
 from holdfast.errors import CorruptError, FencedError, JobLostError, UnavailableError
+from holdfast.formats.manifest import JobKind
 from holdfast.kv import jobs
 from holdfast.kv.compaction import Compactor
 from holdfast.kv.gc import GarbageCollector
@@ -217,6 +218,7 @@ def test_runs_are_merged_in_their_place_below_what_came_meanwhile() -> None:
     compactor.commit(second, done)
     compactor.commit(begun, merged)
     world.check()
+    assert len([job for job in world.manifest().jobs if not job.done]) == 1  # for the next one
 
 
 def test_a_damaged_sst_stops_the_merge_and_commits_nothing() -> None:
@@ -288,6 +290,33 @@ def collect_all(world: World, bucket: MemoryBucket) -> None:
     GarbageCollector(bucket, world.hand.runtime).collect()
     levels = {name for name in listed(bucket) if name.startswith(LEVELS)}
     assert levels == {name for name in needed(bucket, world.hand) if name.startswith(LEVELS)}
+
+
+def test_a_compactor_that_is_fenced_right_after_its_commit_notices_at_the_next() -> None:
+    world = World()
+    compactor = world.compactor()
+    world.put()
+    world.put()
+    assert compactor.step() is not None
+    world.compactor()
+    world.put()
+    world.put()
+    with pytest.raises(FencedError):
+        compactor.run_until_quiet()
+
+
+def test_marks_of_done_jobs_are_few() -> None:
+    world = World()
+    manifest = world.manifest()
+    for number in range(100):
+        draft = manifest.edit()
+        id = world.hand.runtime.new_id().bytes
+        jobs.begin(draft, id, JobKind.BULK_LOAD, world.hand.runtime)
+        jobs.finish(draft, jobs.Job(id, 0, 0))
+        manifest = draft.freeze()
+        assert len(manifest.jobs) == min(number + 1, 64)
+        assert manifest.jobs[-1].id == id
+        assert manifest.jobs[-1].done
 
 
 def test_a_step_costs_one_manifest() -> None:

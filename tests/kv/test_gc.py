@@ -39,7 +39,7 @@ def aged(world: World) -> World:
     world.load()
     world.put()
     compactor.compact_everything()
-    world.db.refresh()
+    world.let_go()
     world.hand.ms += 2 * MIN_AGE_MS
     return world
 
@@ -82,7 +82,8 @@ def test_in_the_end_only_what_is_needed_is_left() -> None:
     assert set(report.counts) == {"manifest", "wal", "level"}
     assert all(report.sizes[rule] > 100 for rule in report.counts)
     world.hand.ms += 2 * MIN_AGE_MS
-    assert listed(world.bucket) == needed(world.bucket, world.hand)
+    left = listed(world.bucket) - needed(world.bucket, world.hand)
+    assert left <= {manifest_name(report.manifest_id - 1)}  # young then, and alone now
     world.check()
 
 

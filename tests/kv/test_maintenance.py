@@ -3,7 +3,7 @@ import logging
 import pytest
 from tests.kv.upkeep import MIN_AGE_MS, TINY, World, latest, listed
 
-from holdfast.kv.db import Db, Options
+from holdfast.kv import Db, Options
 from holdfast.kv.maintenance import MaintenanceOptions
 from holdfast.kv.names import LEVELS, WAL
 

@@ -1,3 +1,4 @@
+import pickle
 from itertools import pairwise
 
 import pytest
@@ -5,7 +6,7 @@ from tests.kv.upkeep import TINY, World
 
 from holdfast.formats.sst.block import Compression
 from holdfast.kv.plans import CompactionOptions, Plan
-from holdfast.kv.tasks import Merged, cut, cuts, merge_task
+from holdfast.kv.tasks import Merged, Task, cut, cuts, merge_task
 
 
 def ready() -> tuple[World, Plan]:
@@ -41,7 +42,10 @@ def test_tasks_share_the_keys_among_them_and_each_reads_only_what_it_needs() -> 
     assert (tasks[0].start, tasks[-1].stop) == (None, None)
     assert all(a.stop == b.start for a, b in pairwise(tasks))
     assert sum(len(run) for task in tasks for run in task.sources) >= len(plan.sst_ids)
-    merged = [merge_task(world.bucket, task) for task in tasks]
+    shipped: list[Task] = pickle.loads(pickle.dumps(tasks))
+    assert shipped == tasks
+    merged = [merge_task(world.bucket, task) for task in shipped]
+    assert pickle.loads(pickle.dumps(merged)) == merged
     assert sum(task.row_count for task in merged) == plan.row_count
     infos = [sst.info for task in merged for sst in task.ssts]
     assert all(a.last_key < b.first_key for a, b in pairwise(infos))

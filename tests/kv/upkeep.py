@@ -12,9 +12,9 @@ from holdfast.bucket.memory import MemoryBucket
 from holdfast.errors import UnavailableError
 from holdfast.formats.manifest import Manifest
 from holdfast.formats.sst import Rows
+from holdfast.kv import Db, Options
 from holdfast.kv.bulk import BulkLoad, write_sorted
 from holdfast.kv.compaction import Compactor
-from holdfast.kv.db import Db, Options
 from holdfast.kv.gc import GarbageCollector, GcReport
 from holdfast.kv.manifests import ManifestStore
 from holdfast.kv.names import LEVELS, MANIFESTS, WAL, ids, level_name, manifest_name, wal_name
@@ -79,6 +79,11 @@ class World:
     def snapshot(self, ttl_s: float | None) -> None:
         made = self.db.snapshot(ttl_s)
         self.snapshots[made.id] = (made.manifest_id, dict(self.model))
+
+    def let_go(self) -> None:
+        """The writer moves on to the newest state, and then gives back the one before."""
+        self.db.refresh()
+        self.db.refresh()
 
     def forget_expired(self) -> None:
         """Of a snapshot that has expired, nobody is told any more what it held."""

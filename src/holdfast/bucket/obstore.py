@@ -4,6 +4,7 @@ The store is asked with a condition (create only if absent); whether it enforces
 holdfast.bucket.probe to find out, because some servers ignore it without a word.
 """
 
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from operator import attrgetter
@@ -135,4 +136,7 @@ class ObstoreBucket:
 
 
 def _first_line(error: Exception) -> str:
-    return str(error).strip().splitlines()[0][:300] if str(error).strip() else "no reason given"
+    """What happened, and what the system said to it, out of a page of debugging text."""
+    text = str(error).strip() or "no reason given"
+    system = re.search(r'message: "([^"]+)"', text)
+    return text.splitlines()[0][:300] + (f" ({system[1]})" if system else "")

@@ -333,6 +333,7 @@ def _walk(data: memoryview, at: int) -> tuple[Offsets, Kinds, Values, Flaw | Non
     """
     words = np.frombuffer(data[: len(data) // 8 * 8], "<u4").reshape(-1, 2)
     pieces: list[Offsets] = [np.zeros(0, np.int64)]
+    heads: list[Values] = [words[:0]]  # read here, while the window is still in the CPU's cache
     flaw = None
     while at // 8 < len(words):
         window = words[at // 8 : (at + _WINDOW_SIZE) // 8]
@@ -342,14 +343,15 @@ def _walk(data: memoryview, at: int) -> tuple[Offsets, Kinds, Values, Flaw | Non
             if kind or value:
                 flaw = Flaw(at, f"a frame of type {kind:#x}" if kind else "a frame of no type")
             break
+        pieces.append(places)
+        heads.append(window[(places - at) // 8])
         if reached > len(data):
             flaw = Flaw(int(places[-1]), "a frame cut by the end of the file")
-            pieces.append(places[:-1])
+            pieces[-1], heads[-1] = pieces[-1][:-1], heads[-1][:-1]
             break
-        pieces.append(places)
         at = reached
-    found = np.concatenate(pieces)
-    return found, *_heads(data, found), flaw
+    found, head = np.concatenate(pieces), np.concatenate(heads)
+    return found, (head[:, 0] & 255).astype(np.uint8), head[:, 1], flaw
 
 
 def _chain(window: Values, at: int) -> tuple[Offsets, int]:

@@ -25,7 +25,7 @@ from itertools import pairwise
 import pyarrow as pa
 
 from holdfast.bucket.bucket import Bucket
-from holdfast.errors import JobLostError
+from holdfast.errors import CorruptError, JobLostError
 from holdfast.formats.manifest import Draft, JobKind, Manifest
 from holdfast.formats.sst import Rows
 from holdfast.formats.sst.block import Compression
@@ -109,12 +109,11 @@ class BulkLoad:
         """
         if self._job is None:
             return False
-        in_order, manifest = _in_order(ssts), self._latest()
-        last = _wal_end(self._bucket, manifest)
+        in_order = _in_order(ssts)
+        manifest, last = self._wal_end()
         for _ in range(_FLUSHES_MAX):
-            flushes = self._flush(manifest, last)
             try:
-                return self._commit(in_order, flushes, last)
+                return self._commit(in_order, self._flush(manifest, last), last)
             except _WalMovedError:
                 manifest = self._latest()
         raise JobLostError("the WAL was compacted again and again while the load was committed")
@@ -180,10 +179,29 @@ class BulkLoad:
         flushes: Flush = []
         while (plan := plan_wal(_next(manifest, flushes), wal, eager)) is not None:
             tasks = cut(self.job.job, plan, eager, self._bucket, self._runtime)
-            merged = [merge_task(self._bucket, task, self._runtime) for task in tasks]
+            try:
+                merged = [merge_task(self._bucket, task, self._runtime) for task in tasks]
+            except FileNotFoundError as error:
+                if self._latest().wal_id_last_compacted > manifest.wal_id_last_compacted:
+                    raise _WalMovedError from None  # compacted and collected while we read
+                raise CorruptError("wal", 0, f"an SST is missing: {error}") from error
             flushes.append((plan, tuple(checked(plan, merged))))
             wal = [sst for sst in wal if sst[0] > plan.wal_last]
         return flushes
+
+    def _wal_end(self) -> tuple[Manifest, int]:
+        """The last SST of the WAL's unbroken row, and a manifest that was current by then.
+
+        All that was acknowledged, in order, is up to it.  A list that was made after a newer
+        manifest may begin with a gap, where garbage collection was, and hide that.
+        """
+        manifest = self._latest()
+        while True:
+            first = manifest.wal_id_last_compacted + 1
+            wal_ids = [wal_id for wal_id, _ in list_wal(self._bucket, manifest)]
+            before, manifest = manifest, self._latest()
+            if manifest.wal_id_last_compacted == before.wal_id_last_compacted:
+                return manifest, contiguous(first, wal_ids)
 
     def _register(self) -> BulkJob | None:
         id, options = self._runtime.new_id().bytes, self._options
@@ -229,12 +247,6 @@ def _in_order(ssts: Iterable[SstMeta]) -> list[SstMeta]:
                 "the ranges of its tasks must not overlap"
             )
     return found
-
-
-def _wal_end(bucket: Bucket, manifest: Manifest) -> int:
-    """The last SST of the WAL's unbroken row: all that was acknowledged in order is up to it."""
-    wal_ids = (wal_id for wal_id, _ in list_wal(bucket, manifest))
-    return contiguous(manifest.wal_id_last_compacted + 1, wal_ids)
 
 
 def _next(manifest: Manifest, flushes: Flush) -> int:

@@ -83,7 +83,7 @@ class Compactor:
         FencedError: a newer compactor has taken over.  JobLostError: plan again.
         """
         job, ssts = compaction.job, checked(compaction.plan, merged)
-        next_id = self._runtime.new_id().bytes
+        next_id = self._runtime.new_id().bytes if self._spare in (None, job) else None
 
         def change(manifest_id: int, manifest: Manifest) -> Manifest | None:
             if jobs.is_done(manifest, job):
@@ -96,12 +96,13 @@ class Compactor:
             else:
                 replace_units(draft, manifest, compaction.plan, ssts, run_id=job.base)
             jobs.finish(draft, job)
-            # The next job begins with this update, so a compaction costs one manifest, not two.
-            jobs.begin(draft, next_id, JobKind.COMPACTION, self._runtime, epoch=self.epoch)
+            if next_id is not None:  # so a compaction costs one manifest, not two
+                jobs.begin(draft, next_id, JobKind.COMPACTION, self._runtime, epoch=self.epoch)
             return draft.freeze()
 
         _, manifest = self._store.update(change)
-        self._spare = jobs.find(manifest, next_id) or self._spare
+        if next_id is not None:
+            self._spare = jobs.find(manifest, next_id)
         return manifest
 
     def step(self) -> Plan | None:

@@ -67,7 +67,7 @@ def require(manifest: Manifest, job: Job) -> None:
 def finish(draft: "Draft[Manifest]", job: Job) -> None:
     """Mark as done; forget the oldest marks."""
     done = [entry for entry in draft.message.jobs if entry.done]
-    for entry in done[: len(done) - _DONE_MAX + 1]:
+    for entry in done[: max(0, len(done) - _DONE_MAX + 1)]:
         draft.drop_job(entry.id)
     for entry in draft.message.jobs:
         if entry.id == job.id:

@@ -106,11 +106,11 @@ class Table:
         stop: bytes | None,
         *,
         reverse: bool = False,
-        read_size: int = _READ_SIZE,
+        read_size: int | None = None,
     ) -> Iterator[Rows]:
         """The rows with start <= key < stop in chunks; with `reverse`, the last chunk first."""
         head = self._head()
-        groups = _groups(head.index, head.index.range(start, stop), read_size)
+        groups = _groups(head.index, head.index.range(start, stop), read_size or _READ_SIZE)
         for numbers in reversed(groups) if reverse else groups:
             rows = self._rows(head, numbers).range(start, stop)
             if len(rows):

@@ -5,7 +5,8 @@ import os
 from collections import Counter
 
 from holdfast.bucket.directory import BucketPosix, DirectoryBucket, Status
-from holdfast.testing.sim_disk import ROOT, SimPosix, _Directory, _Inode
+from holdfast.testing.platter import Directory, Inode
+from holdfast.testing.sim_disk import ROOT, SimPosix
 
 _STEP_MS = 1000  # between any two changes, so that no two look simultaneous
 
@@ -13,11 +14,9 @@ _STEP_MS = 1000  # between any two changes, so that no two look simultaneous
 class SimBucketPosix(SimPosix, BucketPosix):
     """The system calls of DirectoryBucket; time passes with every change that is made."""
 
-    def __init__(
-        self, root: _Directory | None = None, *, fired: Counter[str] | None = None
-    ) -> None:
+    def __init__(self, root: Directory | None = None, *, fired: Counter[str] | None = None) -> None:
         super().__init__(root, fired=fired)
-        self._changed_ms: dict[_Inode, int] = {}
+        self._changed_ms: dict[Inode, int] = {}
         if root is None:
             self.mkdir(ROOT)
             self.sync_directory("/")
@@ -54,11 +53,11 @@ class SimBucketPosix(SimPosix, BucketPosix):
     def status(self, file: str | int) -> Status:
         self._call("read")
         if isinstance(file, int):
-            inode: _Inode | _Directory | None = self._fds[file]
+            inode: Inode | Directory | None = self._fds[file]
         else:
             directory, name = self._parent(file)
             inode = directory.live.get(name)
-        if not isinstance(inode, _Inode):
+        if not isinstance(inode, Inode):
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(file))
         changed_ms = self._changed_ms.get(inode, 0)
         return Status(len(inode.live), changed_ms, changed_ms)
@@ -66,10 +65,10 @@ class SimBucketPosix(SimPosix, BucketPosix):
     def names(self, path: str) -> tuple[list[str], list[str]]:
         self._call("read")
         nodes = self._directory(path).live.items()
-        files = [name for name, node in nodes if isinstance(node, _Inode)]
-        return files, [name for name, node in nodes if isinstance(node, _Directory)]
+        files = [name for name, node in nodes if isinstance(node, Inode)]
+        return files, [name for name, node in nodes if isinstance(node, Directory)]
 
-    def _stamped(self, node: _Inode | _Directory) -> _Inode:
-        assert isinstance(node, _Inode)
+    def _stamped(self, node: Inode | Directory) -> Inode:
+        assert isinstance(node, Inode)
         self._changed_ms[node] = self.now_ms()
         return node

@@ -122,9 +122,9 @@ class TwoPhaseBucket:
     ) -> tuple[str, Record | None]:
         """The temporary, and the record that holds the name; None if the name is retired."""
         while True:
-            if self._epoch is None:
-                self._epoch = self._patience.ask(self._records.epoch)
             epoch = self._epoch  # before the put: a sweep that sees the object ends this epoch
+            if epoch is None:
+                epoch = self._epoch = self._patience.ask(self._records.epoch)
             source = f"{name}.{self._new_id().hex}.{crc32(data):08x}"
             self._bucket.put_if_absent(source, data, metadata=metadata)
             try:
