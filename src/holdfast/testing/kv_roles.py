@@ -178,9 +178,7 @@ class _Reading:
         view = self.reader.view()
         # Without order an acknowledged SST may have a gap before it, at which readers wait.
         since = self.since if self.world.ordered_acks else None
-        state = judge(
-            self.world, view, self.process, since=since, loads_since=self.loads_since
-        )
+        state = judge(self.world, view, self.process, since=since, loads_since=self.loads_since)
         self.world.ledger.see(state)
         self.views.append((view, state))
 
@@ -253,7 +251,7 @@ def _read_kept(
     world.events["snapshot read"] += 1
     if world.contents.setdefault(kept.manifest_id, state) != state:
         world.broken("broken", f"the snapshot of manifest {kept.manifest_id} has changed")
-    if kept.is_for_ever and world.random.random() < 0.2:
+    if kept.is_for_ever and world.random.random() < 0.5:
         entries = [s for s in snapshots.list() if s.manifest_id == kept.manifest_id]
         world.kept = [one for one in world.kept if one.manifest_id != kept.manifest_id]
         snapshots.drop(*(entry.id for entry in entries))
@@ -310,9 +308,7 @@ def loader(world: World, process: Process) -> None:
             world.batch = max(world.batch, batch + 1)
 
 
-def _load(
-    world: World, bucket: Bucket, runtime: Runtime, load: BulkLoad, batch: int
-) -> Write:
+def _load(world: World, bucket: Bucket, runtime: Runtime, load: BulkLoad, batch: int) -> Write:
     write = world.loads.get(batch)
     if write is None:
         keys = world.random.sample(LOADED_KEYS, 4)

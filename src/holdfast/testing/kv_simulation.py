@@ -58,6 +58,7 @@ ROLES: dict[str, Role] = {
 
 _MINUTE_MS = 60_000
 _HOUR_MS = 60 * _MINUTE_MS
+_BEFORE_CREATES = 4  # times as often: who wakes up then, acts on what was true long ago
 # Everything so small that a few rows fill several SSTs, tasks and runs.
 _TINY = CompactionOptions(
     wal_count=2, wal_size_max=2000, unit_count=3, sst_size=300, task_size=600, block_size=128
@@ -82,7 +83,7 @@ class Knobs:
     ordered_acks: bool = True
     patience_ms: int = _MINUTE_MS
     writers: int = 3
-    roles: tuple[str, ...] = tuple(ROLES)
+    roles: tuple[str, ...] = tuple(name for name in ROLES if name != "writer")  # once each
 
     @classmethod
     def drawn(cls, random: Random) -> "Knobs":
@@ -151,8 +152,7 @@ class Simulation:
 
     def run(self) -> SimulationReport:
         """All lives, and the judgement at their end."""
-        roles = [name for name in self.knobs.roles if name != "writer"]
-        for number, name in enumerate(["writer"] * self.knobs.writers + roles):
+        for number, name in enumerate(("writer",) * self.knobs.writers + self.knobs.roles):
             if name != "recoverer" or self.mode == "two-phase":
                 self._live(f"{name}-{number}", ROLES[name], life=1)
         with _Listening(self):
@@ -248,16 +248,18 @@ class Simulation:
         if self.is_calm or me is None:
             return
         knobs, drawn = self.knobs, self.random.random()
-        if drawn < knobs.freezes:
+        creates = when == "before" and call.verb in ("put_if_absent", "insert")
+        freezes = knobs.freezes * (_BEFORE_CREATES if creates else 1)
+        if drawn < freezes:
             self.events[f"frozen {when} {call.verb}"] += 1
             self.events["frozen"] += 1
             self.scheduler.freeze(me.process, self.random.random() ** 2 * knobs.freeze_max_ms)
             self.scheduler.sleep(0)
-        elif drawn < knobs.freezes + knobs.kills:
+        elif drawn < freezes + knobs.kills:
             self.events["killed"] += 1
             self.scheduler.kill(me.process)
             raise Killed
-        elif drawn < knobs.freezes + knobs.kills + knobs.leaps:
+        elif drawn < freezes + knobs.kills + knobs.leaps:
             self.events["time leapt"] += 1
             self.scheduler.ms += self.random.choice([_MINUTE_MS, 5 * _HOUR_MS, 30 * _HOUR_MS])
 

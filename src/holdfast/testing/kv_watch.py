@@ -163,4 +163,3 @@ class WatchedTwoPhase(TwoPhaseBucket):
 
 def _digest(data: Buffer) -> bytes:
     return blake2b(data, digest_size=16).digest()
-

@@ -32,7 +32,7 @@ class _Writing:
         world.events["opened"] += 1
         self.pending: list[tuple[Write, WriteHandle]] = []
         self.own: list[Write] = []
-        self.latest: dict[bytes, Write] = {}
+        self.latest: dict[bytes, tuple[Write, WriteHandle]] = {}
 
     def live(self) -> None:
         steps = [self.write] * 5 + [self.settle] * 3
@@ -69,7 +69,7 @@ class _Writing:
             raise
         write.order = self.db.epoch, handle.seq
         self.pending.append((write, handle))
-        self.latest |= dict.fromkeys(keys, write)
+        self.latest |= dict.fromkeys(keys, (write, handle))
 
     def settle(self) -> None:
         if not self.pending:
@@ -111,7 +111,10 @@ class _Writing:
         if self.latest:
             key = self.world.random.choice(list(self.latest))
             value = self.db.get(key)
-            self.world.ledger.judge_own(key, value, self.latest[key], self.process.name)
+            write, handle = self.latest[key]
+            if handle.done():
+                handle.result()  # if it has failed, it is not read any more, and our life ends
+            self.world.ledger.judge_own(key, value, write, self.process.name)
 
     def look(self) -> None:
         durable_only = self.world.ordered_acks and self.world.random.random() < 0.5
@@ -125,7 +128,7 @@ class _Writing:
         self.since = now
 
     def snapshot(self) -> None:
-        ttl_s = self.world.random.choice([None, 10.0, 100.0])
+        ttl_s = self.world.random.choice([None, 5.0, 10.0, 100.0])
         since, own = self.since, list(self.own)
         made = self.db.snapshot(ttl_s)
         self.world.kept.append(Kept(made.manifest_id, ttl_s is None, since, own))
