@@ -6,7 +6,7 @@ import sys
 
 from benchmarks import harness, page
 
-PARTS = ("logs", "raft_wal", "pysyncobj", "spark")
+PARTS = ("logs", "raft_wal", "pysyncobj", "spark", "kv_spark")
 
 
 def main() -> None:

@@ -3,12 +3,14 @@ import stat
 import subprocess
 import sys
 from pathlib import Path
+from random import Random
 
 import pytest
 
-from holdfast.disk import OsDisk, Posix
+from holdfast.disk import OsDisk
 from holdfast.errors import DiskFullError, LockedError, PoisonedError
-from holdfast.testing.sim_disk import Fault, SimDisk
+from holdfast.posix import Posix
+from holdfast.testing.sim_disk import Fault, PowerLost, SimDisk
 
 
 def test_modes_do_not_depend_on_the_umask(tmp_path: Path) -> None:
@@ -162,6 +164,42 @@ def test_rename_and_remove(tmp_path: Path) -> None:
     disk.rename("a", "c")
     disk.remove("b")
     assert disk.list() == {"c": 1}
+
+
+def test_a_file_gets_a_second_name_and_another_its_first(tmp_path: Path) -> None:
+    disk = OsDisk(tmp_path)
+    disk.create("now", b"old")
+    disk.create("next", b"new!")
+    disk.link("now", "before")
+    with pytest.raises(FileExistsError):
+        disk.link("next", "before")
+    disk.rename("next", "now", replace=True)
+    assert disk.list() == {"before": 3, "now": 4}
+
+
+def test_directories_are_told_apart_from_files_and_links(tmp_path: Path) -> None:
+    disk = OsDisk(tmp_path)
+    disk.create("b/x", b"")
+    disk.create("a/y/z", b"")
+    (tmp_path / "link").symlink_to(tmp_path / "a")
+    assert list(disk.directories()) == ["a", "b"]
+    assert list(disk.directories("a")) == ["y"]
+    with pytest.raises(FileNotFoundError):
+        disk.directories("c")
+
+
+def test_names_that_a_killed_process_left_can_be_made_durable() -> None:
+    for is_synced in (False, True):
+        disk = SimDisk()
+        disk.create("d/x", b"")
+        disk.posix.dies_at = disk.posix.operations  # in the middle of the removal
+        with pytest.raises(PowerLost):
+            disk.remove("d/x")
+        disk = disk.after_kill()
+        if is_synced:
+            disk.sync_names("d")
+        images = {bool(disk.after_power_cut(Random(seed)).list("d")) for seed in range(20)}
+        assert images == ({False} if is_synced else {False, True})
 
 
 @pytest.mark.parametrize("kind", ["eio", "enospc", "sync eio"])

@@ -1,3 +1,4 @@
+import os
 import threading
 import time
 from collections.abc import Sequence
@@ -7,10 +8,13 @@ import pytest
 from holdfast.errors import PoisonedError
 from holdfast.runtime import (
     GroupCommit,
+    Numbers,
     Runtime,
     from_rfc3339,
+    hostname,
     new_id,
     now_ms,
+    process_id,
     to_rfc3339,
 )
 from holdfast.testing.log_contract import run_all
@@ -194,3 +198,21 @@ def test_time_goes_on_and_chance_stays_within_its_bounds() -> None:
     assert runtime.monotonic_ms() - before >= 2
     assert runtime.now_ms() >= wall
     assert all(0 <= runtime.jitter(5) <= 5 for _ in range(100))
+
+
+def test_no_two_threads_get_the_same_number() -> None:
+    numbers = Numbers(7)
+    taken: list[int] = []
+
+    def take() -> None:
+        for _ in range(200):
+            first = numbers.take(3)
+            taken.extend(range(first, first + 3))
+
+    run_all([take] * 4)
+    assert sorted(taken) == list(range(7, 7 + 4 * 200 * 3))
+
+
+def test_who_and_where_we_are() -> None:
+    assert process_id() == os.getpid()
+    assert hostname()

@@ -12,6 +12,22 @@ LINES_MAX, FUNCTION_LINES_MAX = 400, 50
 
 # Modules that are tried by a test of another name.
 TRIED_BY = {
+    "posix.py": "tests/test_disk.py",
+    "logs/file_log/columns.py": "tests/logs/file_log/test_guest.py",
+    "logs/file_log/directory.py": "tests/logs/file_log/test_recovery.py",
+    "logs/file_log/facts.py": "tests/logs/file_log/test_guest.py",
+    "logs/file_log/history.py": "tests/logs/file_log/test_log.py",
+    "logs/file_log/intent.py": "tests/logs/file_log/test_recovery.py",
+    "logs/file_log/owner.py": "tests/logs/file_log/test_log.py",
+    "logs/file_log/part.py": "tests/logs/file_log/test_contract.py",
+    "logs/file_log/pieces.py": "tests/logs/file_log/test_repair.py",
+    "logs/file_log/pruning.py": "tests/logs/file_log/test_log.py",
+    "logs/file_log/requests.py": "tests/logs/file_log/test_log.py",
+    "logs/file_log/snapshots.py": "tests/logs/file_log/test_golden.py",
+    "logs/file_log/tail.py": "tests/logs/file_log/test_recovery.py",
+    "logs/file_log/tasks.py": "tests/logs/file_log/test_guest.py",
+    "logs/file_log/writer.py": "tests/logs/file_log/test_contract.py",
+    "testing/file_log.py": "tests/logs/file_log/test_mutants.py",
     "kv/commits.py": "tests/kv/test_compaction.py",
     "kv/garbage.py": "tests/kv/test_gc.py",
     "kv/jobs.py": "tests/kv/test_compaction.py",
@@ -27,7 +43,7 @@ TRIED_BY = {
     "logs/raft_wal/tasks.py": "tests/logs/raft_wal/test_guest.py",
     "logs/raft_wal/directory.py": "tests/logs/raft_wal/test_recovery.py",
     "logs/raft_wal/emitter.py": "tests/logs/raft_wal/test_contract.py",
-    "logs/raft_wal/metrics.py": "tests/test_reports.py",
+    "logs/raft_wal/metrics.py": "tests/reports/test_logs.py",
     "logs/raft_wal/owner.py": "tests/logs/raft_wal/test_recovery.py",
     "logs/raft_wal/pieces.py": "tests/logs/raft_wal/test_repair.py",
     "logs/raft_wal/segment.py": "tests/logs/raft_wal/test_contract.py",
@@ -61,6 +77,8 @@ TRIED_BY = {
     "spark/training.py": "tests/spark/test_java.py",
     "spark/jvm.py": "tests/spark/test_sessions.py",
     "spark/shipping.py": "tests/spark/test_cluster.py",
+    "spark/sources.py": "tests/spark/test_sessions.py",
+    "spark/kv.py": "tests/spark/test_kv_reader.py",
     "demo/charts.py": "tests/demo/test_report.py",
     "demo/feed.py": "tests/demo/test_rounds.py",
     "demo/machine.py": "tests/cli/test_demo.py",
@@ -68,11 +86,21 @@ TRIED_BY = {
     "demo/results.py": "tests/demo/test_report.py",
     "demo/story.py": "tests/cli/test_demo.py",
     "demo/svg.py": "tests/demo/test_report.py",
+    "cli/incoming.py": "tests/cli/test_log_append.py",
+    "cli/kv.py": "tests/cli/test_kv_write.py",
+    "cli/kv_bytes.py": "tests/cli/test_kv_write.py",
+    "cli/kv_files.py": "tests/cli/test_kv_load.py",
+    "cli/kv_opening.py": "tests/cli/test_kv_write.py",
     "cli/opening.py": "tests/cli/test_log.py",
 }
 
 # Formats that live inside another, and are told on its page.
-TOLD_WITH = {"raft_meta": "bolt", "raft_entry": "raft_wal"}
+TOLD_WITH = {
+    "raft_meta": "bolt",
+    "raft_entry": "raft_wal",
+    "rlog_entry": "rlog",
+    "rlog_commit": "rlog",
+}
 
 
 def name_of(path: Path) -> str:

@@ -10,19 +10,19 @@ This is the only module that syncs, locks or renames.  Every log and store relie
    the dirty pages and forgotten the error, so a retry could report a lie as success.
 5. Files are 0600 and directories 0700, whatever the umask.
 
-`OsDisk` reaches the operating system through `Posix`, so that holdfast.testing can put a
+`OsDisk` reaches the operating system through `holdfast.posix`, so that holdfast.testing can put a
 simulated kernel under these very lines.
 """
 
 import contextlib
 import errno
-import fcntl
-import mmap
 import os
+from collections.abc import Sequence
 from typing import Protocol
 from urllib.parse import unquote, urlsplit
 
 from holdfast.errors import DiskFullError, LockedError, PoisonedError
+from holdfast.posix import Posix as Posix  # for those who put another in its place
 
 Path = str | os.PathLike[str]
 Buffer = bytes | bytearray | memoryview
@@ -68,18 +68,33 @@ class Disk(Protocol):
         """Names and sizes of the files in one directory, sorted; nothing half made."""
         ...
 
+    def directories(self, directory: str = "") -> Sequence[str]:
+        """Names of the directories in one directory, sorted."""
+        ...
+
     def create(self, name: str, data: Buffer, *, replace: bool = False) -> None:
         """Make a whole, durable file, and its directories.  FileExistsError unless `replace`."""
         ...
 
     def open(self, name: str, *, writable: bool = False) -> File: ...
 
-    def rename(self, name: str, new: str) -> None:
-        """Durably rename; FileExistsError if `new` is there."""
+    def rename(self, name: str, new: str, *, replace: bool = False) -> None:
+        """Durably rename; FileExistsError if `new` is there, unless `replace`."""
+        ...
+
+    def link(self, name: str, new: str) -> None:
+        """Durably give a file a second name; FileExistsError if `new` is there."""
         ...
 
     def remove(self, *names: str) -> None:
         """Durably remove; of several, a crash may leave any."""
+        ...
+
+    def sync_names(self, directory: str) -> None:
+        """Make durable what a killed process has made, renamed or removed in one directory.
+
+        For the directory that is locked, lock() does that.
+        """
         ...
 
     def lock(self, name: str | None = None) -> "Lock":
@@ -92,93 +107,6 @@ class Disk(Protocol):
 
 class Lock(Protocol):
     def release(self) -> None: ...
-
-
-class Posix:
-    """The system calls that OsDisk makes."""
-
-    def open(self, path: str, flags: int) -> int:
-        fd = os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-        if flags & os.O_CREAT:
-            os.fchmod(fd, 0o600)
-        return fd
-
-    def close(self, fd: int) -> None:
-        os.close(fd)
-
-    def pread(self, fd: int, size: int, offset: int) -> bytes:
-        return os.pread(fd, size, offset)
-
-    def map(self, fd: int) -> memoryview:
-        if os.fstat(fd).st_size == 0:
-            return memoryview(b"")
-        return memoryview(mmap.mmap(fd, 0, prot=mmap.PROT_READ))
-
-    def pwrite(self, fd: int, data: memoryview, offset: int, *, sync: bool) -> int:
-        """One call, and one hand-over of the interpreter, for a write and its sync."""
-        return os.pwritev(fd, [data], offset, os.RWF_DSYNC if sync else 0)
-
-    def resize(self, fd: int, size: int) -> None:
-        grown_from = os.fstat(fd).st_size
-        if size > grown_from:
-            os.posix_fallocate(fd, grown_from, size - grown_from)
-        else:
-            os.ftruncate(fd, size)
-
-    def fdatasync(self, fd: int) -> None:
-        os.fdatasync(fd)
-
-    def drop_cache(self, fd: int, offset: int) -> None:
-        page = offset // mmap.PAGESIZE * mmap.PAGESIZE  # of a page in part nothing is dropped
-        os.posix_fadvise(fd, page, 0, os.POSIX_FADV_DONTNEED)
-
-    def try_lock(self, fd: int) -> bool:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        return True
-
-    def lock_holder(self, fd: int) -> str:
-        """The process that has the file locked, as far as the kernel tells; else nothing."""
-        device, inode = (status := os.fstat(fd)).st_dev, status.st_ino
-        place = f"{os.major(device):02x}:{os.minor(device):02x}:{inode}"
-        try:
-            with open("/proc/locks", encoding="ascii") as locks:
-                held = [line.split() for line in locks]
-        except OSError:  # not on this system; the lock is as good
-            return ""
-        pids = [words[-4] for words in held if words[-3] == place and "->" not in words]
-        return pids[0] if pids and pids[0] != "0" else ""
-
-    def exists(self, path: str) -> bool:
-        return os.path.lexists(path)
-
-    def sizes(self, path: str) -> dict[str, int]:
-        found = {}
-        with os.scandir(path) as entries:
-            for entry in entries:
-                with contextlib.suppress(FileNotFoundError):  # removed by the owner meanwhile
-                    if entry.is_file(follow_symlinks=False):
-                        found[entry.name] = entry.stat(follow_symlinks=False).st_size
-        return found
-
-    def mkdir(self, path: str) -> None:
-        os.mkdir(path, 0o700)
-        os.chmod(path, 0o700)
-
-    def rename(self, path: str, new: str) -> None:
-        os.rename(path, new)
-
-    def unlink(self, path: str) -> None:
-        os.unlink(path)
-
-    def sync_directory(self, path: str) -> None:
-        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
 
 
 class OsFile:
@@ -268,10 +196,11 @@ class OsDisk:
         sizes = self._posix.sizes(self._at(directory) if directory else self._path)
         return {n: sizes[n] for n in sorted(sizes) if not n.endswith(_TEMPORARY) and n != _LOCK}
 
+    def directories(self, directory: str = "") -> Sequence[str]:
+        return sorted(self._posix.directories(self._at(directory) if directory else self._path))
+
     def create(self, name: str, data: Buffer, *, replace: bool = False) -> None:
-        path = self._at(name)
-        if not replace and self._posix.exists(path):
-            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
+        path = self._at(name, free=not replace)
         self._make_directory(os.path.dirname(path))
         flags = os.O_CREAT | os.O_TRUNC | os.O_WRONLY
         file = OsFile(self._posix, path, self._open(path + _TEMPORARY, flags))
@@ -285,27 +214,31 @@ class OsDisk:
         finally:
             file.close()
         self._posix.rename(path + _TEMPORARY, path)
-        self._posix.sync_directory(os.path.dirname(path))
+        self._sync_parents(path)
 
     def open(self, name: str, *, writable: bool = False) -> OsFile:
         path = self._at(name)
         flags = os.O_RDWR if writable else os.O_RDONLY
         return OsFile(self._posix, path, self._open(path, flags))
 
-    def rename(self, name: str, new: str) -> None:
-        source, target = self._at(name), self._at(new)
-        if self._posix.exists(target):
-            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), target)
+    def rename(self, name: str, new: str, *, replace: bool = False) -> None:
+        source, target = self._at(name), self._at(new, free=not replace)
         self._posix.rename(source, target)
-        for parent in {os.path.dirname(source), os.path.dirname(target)}:
-            self._posix.sync_directory(parent)
+        self._sync_parents(source, target)
+
+    def link(self, name: str, new: str) -> None:
+        target = self._at(new, free=True)
+        self._posix.link(self._at(name), target)
+        self._sync_parents(target)
 
     def remove(self, *names: str) -> None:
         paths = [self._at(name) for name in names]
         for path in paths:
             self._posix.unlink(path)
-        for parent in {os.path.dirname(path) for path in paths}:
-            self._posix.sync_directory(parent)
+        self._sync_parents(*paths)
+
+    def sync_names(self, directory: str) -> None:
+        self._posix.sync_directory(self._at(directory))
 
     def lock(self, name: str | None = None) -> "OsLock":
         if name is not None:
@@ -342,10 +275,17 @@ class OsDisk:
             "stop it, or open the store read-only"
         )
 
-    def _at(self, name: str) -> str:
+    def _at(self, name: str, *, free: bool = False) -> str:
         if not name or name[0] == "/" or "\0" in name or ".." in name.split("/"):
             raise ValueError(f"{name!r} is not a name inside {self._path}")
-        return f"{self._path}/{name}"
+        path = f"{self._path}/{name}"
+        if free and self._posix.exists(path):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
+        return path
+
+    def _sync_parents(self, *paths: str) -> None:
+        for parent in {os.path.dirname(path) for path in paths}:
+            self._posix.sync_directory(parent)
 
     def _open(self, path: str, flags: int) -> int:
         try:

@@ -3,7 +3,9 @@
 Stores never import time, uuid or threading; they use, and are given, what is here.
 """
 
+import os
 import random
+import socket
 import threading
 import time
 import uuid
@@ -50,6 +52,28 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 def new_id() -> uuid.UUID:
     return uuid.uuid4()
+
+
+def hostname() -> str:
+    return socket.gethostname()
+
+
+def process_id() -> int:
+    return os.getpid()
+
+
+class Numbers:
+    """Numbers in a row for many threads: no two are given the same."""
+
+    def __init__(self, first: int) -> None:
+        self._next = first
+        self._mutex = threading.Lock()
+
+    def take(self, count: int) -> int:
+        """The first of `count` numbers."""
+        with self._mutex:
+            first, self._next = self._next, self._next + count
+        return first
 
 
 def monotonic_ms() -> int:

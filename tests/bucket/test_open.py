@@ -39,8 +39,15 @@ def test_other_addresses_are_refused_without_their_secrets(url: str) -> None:
     assert "K" not in str(caught.value)
 
 
+@pytest.mark.parametrize("url", ["s3://", "gs:///prefix", "az://?account_key=K"])
+def test_an_object_store_needs_a_bucket(url: str) -> None:
+    with pytest.raises(ValueError, match="names no bucket") as caught:
+        connect(url)
+    assert "K" not in str(caught.value)
+
+
 def test_options_come_from_the_query_and_from_the_caller() -> None:
-    with pytest.raises(Exception, match="nonsense"):
+    with pytest.raises(ValueError, match=r"^s3://bucket/prefix: .*nonsense"):
         connect("s3://bucket/prefix?nonsense=1")
     for url in ("s3://b/p?region=us-east-1", "gs://b/p?skip_signature=true", "az://c/p"):
         account = {"account_name": "a"} if url.startswith("az") else {}

@@ -3,7 +3,7 @@ import json
 import pytest
 
 from holdfast import errors
-from holdfast.cli.errors import EXPECTED, report
+from holdfast.cli.errors import EXPECTED, AbsentError, report
 
 
 @pytest.mark.parametrize(
@@ -17,6 +17,7 @@ from holdfast.cli.errors import EXPECTED, report
         (PermissionError(13, "Permission denied", "f"), 1, "permission"),
         (OSError(5, "Input/output error", "f"), 1, "system"),
         (ValueError("two\nlines"), 1, "usage"),
+        (AbsentError("no key a"), 1, "absent"),
     ],
 )
 def test_every_error_is_one_line_and_has_its_exit_code(
@@ -33,3 +34,9 @@ def test_every_error_of_the_library_is_expected() -> None:
     for value in vars(errors).values():
         if isinstance(value, type):
             assert issubclass(value, EXPECTED)
+
+
+def test_advice_is_about_the_noun(capsys: pytest.CaptureFixture[str]) -> None:
+    error = errors.CorruptError("levels/1.sst", 3, "bad")
+    assert report(error, as_json=False, noun="kv") == 2
+    assert "`holdfast kv verify`" in capsys.readouterr().err

@@ -15,7 +15,7 @@ def test_between_formats_and_back(path: Path, tmp_path: Path, run: Run) -> None:
     raft, back = tmp_path / "raft", tmp_path / "back"
     told = run("log", "convert", path, raft, "--to", "raft-wal", "--segment-size", "4KB")
     lines = told.stdout.splitlines()
-    assert lines[0].startswith(f"{raft}: 10 entries (1..10) in 3 files, 36.")
+    assert lines[0].startswith(f"{raft}: 10 entries (1..10) in 1 file, 216 B")
     assert lines[1] == f"equal: every entry was compared with {path}"
     document = json.loads(run("log", "convert", raft, back, "--to", "shanghai", "--json").stdout)
     assert (document["verdict"], document["entries"], document["shift"]) == ("equal", 10, 0)
@@ -43,7 +43,10 @@ def test_refusals(damaged: Path, tmp_path: Path, run: Run) -> None:
     new = tmp_path / "new"
     assert run("log", "convert", damaged, new, "--to", "raft-wal").exit_code == 2
     for words, why in (
-        (["--to", "csv"], "--to is one of shanghai, raft-wal, log, parquet, jsonl, not 'csv'"),
+        (
+            ["--to", "csv"],
+            "--to is one of shanghai, raft-wal, file-log, log, parquet, jsonl, not 'csv'",
+        ),
         (["--to", "raft-wal", "--text"], "--text and --master say nothing"),
         (["--to", "raft-wal", "--from", "jsonl"], "make a log of it first, with --to log"),
     ):

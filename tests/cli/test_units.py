@@ -1,7 +1,14 @@
 import pytest
 import typer
 
-from holdfast.cli.units import count_of, human_size, human_time, parse_duration_ms, parse_size
+from holdfast.cli.units import (
+    count_of,
+    human_duration,
+    human_size,
+    human_time,
+    parse_duration_ms,
+    parse_size,
+)
 
 
 @pytest.mark.parametrize(
@@ -45,3 +52,7 @@ def test_sizes_times_and_counts_are_told_briefly() -> None:
     assert human_time(0) == "1970-01-01 00:00:00Z"
     assert human_time(2**64 - 1) == f"{2**64 - 1} ms"
     assert [count_of(n, "entry") for n in (0, 1, 2000)] == ["0 entries", "1 entry", "2,000 entries"]
+    assert [count_of(n, "key") for n in (1, 2)] == ["1 key", "2 keys"]
+    assert [human_duration(n) for n in (0, 1500, 300_000, 7 * 86_400_000, 2**40)] == [
+        "0s", "1500ms", "5m", "1w", f"{2**40}ms",
+    ]  # fmt: skip

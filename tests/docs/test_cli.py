@@ -1,5 +1,6 @@
 """docs/cli.md is what --help says."""
 
+import re
 import runpy
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,10 @@ def test_every_command_and_every_option_says_what_it_does() -> None:
     text = (DOCS / "cli.md").read_text(encoding="utf-8")
     for name, command in every_command(get_command(app), "holdfast"):
         assert command.help, name
-        assert f"`{name}`".replace("replicas ", "replicas {PATH} ") in text
+        shown = re.sub(
+            "(replicas) ", r"\1 {PATH} ", re.sub("(kv manifest|kv snapshot) ", r"\1 {URL} ", name)
+        )
+        assert f"`{shown}`" in text
         for parameter in command.params:
             assert getattr(parameter, "help", None), f"{name}: {parameter.name}"
 

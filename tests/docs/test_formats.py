@@ -4,10 +4,23 @@ import re
 from pathlib import Path
 from uuid import UUID
 
+import numpy as np
 import pytest
 
-from holdfast.formats import bolt, manifest, raft_wal, shanghai, sst
+from holdfast.formats import (
+    bolt,
+    manifest,
+    raft_wal,
+    rlog,
+    rlog_commit,
+    shanghai,
+    snapshot_file,
+    sst,
+    state_file,
+    token_file,
+)
 from holdfast.formats.raft_entry import RaftEntry, encode_entry
+from holdfast.formats.rlog_entry import FileEntry, encode_entries
 
 PAGES = Path(__file__).parents[2] / "docs" / "formats"
 STORE = bolt.encode(
@@ -27,7 +40,20 @@ SST = sst.encode_sst(
 MANIFEST = manifest.Manifest.create(created_ms=0x18B2E5FA000, gc_min_age_ms=3_600_000).edit()
 MANIFEST.message.writer_epoch = 1
 MANIFEST.add_snapshot(b"S" * 16, manifest_id=1, expire_time_s=1_700_000_000)
+META = token_file.Meta("2024-01-02T03:04:05.678Z", "golden-host")
+FILE_ENTRY = encode_entries([FileEntry(3, b"hello", 0, bytes.fromhex("65934e657a72676f6c000001"))])[
+    0
+]
+ENDS = np.array([len(FILE_ENTRY)], np.uint32)
+INDEX_FILE = rlog.encode_file(rlog.Header(1, 3), META)
+NO_VOTE = state_file.encode_record({"votedFor": None})
 EXAMPLES = {
+    "token-chunk": token_file.encode_chunk(b"FORM", b"seven b"),
+    "rlog-one-entry": INDEX_FILE[:24] + rlog.encode_slots(ENDS) + INDEX_FILE[28:] + FILE_ENTRY,
+    "rlog-record": rlog_commit.encode_commit(0, 0, FILE_ENTRY, ENDS),
+    "snapshot": snapshot_file.encode_head(20, 2, 5, META) + b"state",
+    "state": state_file.encode_record({"currentTerm": 2**31, "votedFor": "id1"}) + NO_VOTE,
+    "state-redo": state_file.encode_redo(state_file.Redo(0, 0, NO_VOTE)),
     "sst-example": SST,
     "manifest-example": manifest.encode_manifest(MANIFEST.freeze(), bytes(range(16))),
     "raft-wal-first-batch": raft_wal.encode_batch(

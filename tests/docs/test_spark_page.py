@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from holdfast.spark.kv_options import _USES as KV_USES
 from holdfast.spark.log_options import _USES
 
 PAGE = Path(__file__).parents[2] / "docs" / "spark.md"
@@ -29,6 +30,7 @@ def test_the_page_is_real(
 def _in(directory: Path, code: str) -> str:
     """Names of directories made absolute: they are the words that the page makes itself."""
     made = "ticks|rotten|parquet|news|totals|again|larger|replayed|ticks.json|replayed.checkpoint"
+    made += "|stock|copy|copy.checkpoint|stock.parquet|stock.again"
     pattern = rf'(?<!format\()"({made})"(?!: "replay)'
     return re.sub(pattern, lambda match: f'"{directory}/{match[1]}"', code)
 
@@ -36,4 +38,5 @@ def _in(directory: Path, code: str) -> str:
 def test_every_option_is_on_the_page() -> None:
     text = PAGE.read_text(encoding="utf-8")
     added_by_spark = {"path", "paths", "checkpointLocation"}
-    assert not [name for name in _USES if name not in added_by_spark and f"`{name}`" not in text]
+    ours = {*_USES, *KV_USES} - added_by_spark
+    assert not [name for name in ours if f"`{name}`" not in text]

@@ -1,5 +1,6 @@
 from collections.abc import Callable
 from itertools import count
+from typing import Any
 
 import pytest
 from tests.kv.upkeep import (
@@ -24,7 +25,7 @@ from holdfast.kv.bulk import BulkLoad, write_sorted
 from holdfast.kv.names import LEVELS, WAL
 
 
-def begun(world: World, **kwargs: tuple[str, int]) -> BulkLoad:
+def begun(world: World, **kwargs: Any) -> BulkLoad:
     return BulkLoad(world.bucket, world.hand.runtime, TINY, **kwargs)
 
 

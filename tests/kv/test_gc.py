@@ -322,7 +322,8 @@ def test_a_collector_that_another_overtakes_looks_again(step: str) -> None:
     kept = manifest_name(next(iter(world.snapshots.values()))[0])
     world.put()
     world.hand.ms += 2 * MIN_AGE_MS
-    honest, overtaken = world.memory.get, []
+    honest = world.memory.get
+    overtaken: list[str] = []
 
     def get(name: str) -> bytes:
         if name == kept and not overtaken:

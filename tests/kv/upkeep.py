@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from random import Random
-from typing import TypeVar
+from typing import Any, TypeVar
 from uuid import UUID
 
 from tests.kv.stores import Hand
@@ -65,7 +65,7 @@ class World:
     def compactor(self, bucket: Bucket | None = None) -> Compactor:
         return Compactor(bucket or self.bucket, self.hand.runtime, TINY)
 
-    def load(self, count: int = 8, **kwargs: tuple[str, int]) -> bool:
+    def load(self, count: int = 8, **kwargs: Any) -> bool:
         """A bulk load of two tasks; a quarter of its rows are deletions."""
         load = BulkLoad(self.bucket, self.hand.runtime, TINY, **kwargs)
         if load.is_committed:

@@ -99,7 +99,7 @@ def test_a_log_of_any_format_gets_other_segments(plain: Path, tmp_path: Path, fo
         on_progress=lambda done, total: shown.append((done, total)),
     )
     assert rows(tmp_path / "new") == rows(plain)
-    assert done.files > 3
+    assert done.files >= 3
     assert (shown[0], shown[-1]) == ((0, 202), (202, 202))
     assert shown == sorted(shown)
 

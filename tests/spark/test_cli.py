@@ -95,3 +95,25 @@ def test_an_error_in_a_worker_is_told_in_a_line() -> None:
     assert (
         str(told("[TABLE_OR_VIEW_NOT_FOUND] no such\nmore")) == "[TABLE_OR_VIEW_NOT_FOUND] no such"
     )
+
+
+def test_kv_stores_are_loaded_compacted_and_verified(spark: SparkSession, tmp_path: Path) -> None:
+    url, night, day = tmp_path / "kv", tmp_path / "night.parquet", tmp_path / "day.csv"
+    rows = spark.range(100).selectExpr("concat('k', id) AS id", "id AS n")
+    rows.selectExpr("id", "cast(n AS STRING) AS n").write.parquet(str(night))
+    day.write_text("id,n\nk7,\nk100,new\n")
+    words = ["--spark", "--create", "--key", "id", "--value", "n", "--transaction", "nightly:1"]
+    loaded = run("kv", "load", url, night, day, *words, "--json")
+    assert json.loads(loaded.stdout)["rows_read"] == 102, loaded.stderr
+    assert run("kv", "load", url, night, day, *words).stdout.startswith("nothing to load")
+    assert run("kv", "get", url, "k99").stdout == "99"
+    assert run("kv", "get", url, "k7").stdout == ""
+    compacted = run("kv", "compact", url, "--everything", "--spark")
+    assert compacted.exit_code == 0, compacted.stderr
+    assert "101 rows" in run("kv", "verify", url, "--spark").stdout
+    shown = json.loads(run("kv", "manifest", url, "show", "--ssts", "--json").stdout)
+    rot = url / "levels" / f"{shown['levels'][0]['ssts'][0]['id']:020}.sst"
+    rot.write_bytes(rot.read_bytes().replace(b"new", b"neq"))
+    scrubbed, verified = run("kv", "verify", url, "--spark"), run("kv", "verify", url)
+    assert scrubbed.exit_code == verified.exit_code == 2
+    assert scrubbed.stdout == verified.stdout

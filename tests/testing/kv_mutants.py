@@ -1,7 +1,7 @@
 """Bugs planted into the kv store's own code, one at a time: the simulation must notice each."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -26,17 +26,6 @@ from holdfast.testing.sim_records import SimRecords
 Patch = Callable[[pytest.MonkeyPatch], None]
 
 
-@dataclass(frozen=True, slots=True)
-class Mutant:
-    """`plant` breaks the code; in a world like `knobs` it is found within `seeds` seeds."""
-
-    name: str
-    plant: Patch
-    mode: Mode = "native"
-    knobs: Knobs = field(default_factory=lambda: BUSY)
-    seeds: int = 10
-
-
 # Many writers, freezes of a minute, and no other trouble.
 BUSY = Knobs(
     faults=Faults(slow=0.05),
@@ -53,6 +42,17 @@ PARALLEL = replace(BUSY, parallel_max=6, faults=Faults(slow=0.4), roles=("reader
 LONELY = replace(PARALLEL, freezes=0.0, kills=0.0, writers=1)
 ASLEEP = replace(BUSY, freezes=0.03, freeze_max_ms=1_200_000, roles=("compactor", "collector"))
 DYING = replace(BUSY, kills=0.03, roles=("compactor", "collector", "reader"))
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """`plant` breaks the code; in a world like `knobs` it is found within `seeds` seeds."""
+
+    name: str
+    plant: Patch
+    mode: Mode = "native"
+    knobs: Knobs = BUSY
+    seeds: int = 10
 
 
 def _no_fence(patch: pytest.MonkeyPatch) -> None:

@@ -46,9 +46,6 @@ class Status:
 class BucketPosix(Posix):
     """The system calls that a bucket needs beyond those of a disk."""
 
-    def link(self, path: str, new: str) -> None:
-        os.link(path, new, follow_symlinks=False)
-
     def status(self, file: str | int) -> Status:
         """Of a path or a descriptor; what is not a file is not there."""
         found = os.stat(file) if isinstance(file, int) else os.lstat(file)

@@ -76,23 +76,30 @@ def has_mark(bucket: Bucket) -> bool:
 
 def _object_store(url: str, scheme: str, options: Mapping[str, str]) -> Bucket:
     # Loaded when needed: a local store should not wait for an HTTP client.
+    from obstore.exceptions import BaseError
     from obstore.store import AzureStore, GCSStore, S3Store
 
     from holdfast.bucket.obstore import ObstoreBucket
 
     parts = urlsplit(url)
+    if not parts.netloc:
+        raise ValueError(f"{_without_secrets(url)} names no bucket")
     config = dict(parse_qsl(parts.query)) | dict(options)
     client = {key: config.pop(key) for key in _CLIENT_OPTIONS & config.keys()}
     if any(value.startswith("http://") for value in config.values()):
         client["allow_http"] = "true"
     make: Callable[..., Any] = {"s3": S3Store, "gs": GCSStore, "az": AzureStore}[scheme]
-    store = make(
-        parts.netloc,
-        prefix=unquote(parts.path).strip("/") or None,
-        config=config or None,
-        client_options=client or None,
-        retry_config={"max_retries": 0},  # RetryingBucket knows what may be repeated
-    )
+    try:
+        store = make(
+            parts.netloc,
+            prefix=unquote(parts.path).strip("/") or None,
+            config=config or None,
+            client_options=client or None,
+            retry_config={"max_retries": 0},  # RetryingBucket knows what may be repeated
+        )
+    except BaseError as error:
+        why = str(error).partition("\n")[0]  # what follows is Rust's
+        raise ValueError(f"{_without_secrets(url)}: {why}") from error
     return ObstoreBucket(store, _without_secrets(url))
 
 

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from holdfast.cli import demo, log, spark, torture
+from holdfast.cli import demo, kv, log, spark, torture
 from holdfast.cli.errors import EXPECTED, PIPE_CLOSED, report
 
 _SILENT = logging.NullHandler()  # what the library would log, commands say in their own words
@@ -49,7 +49,7 @@ class Root(TyperGroup):
             if os.environ.get("HOLDFAST_DEBUG"):
                 raise
             options = words[: words.index("--")] if "--" in words else words
-            return report(error, as_json="--json" in options)
+            return report(error, as_json="--json" in options, noun="".join(words[:1]))
         return code if isinstance(code, int) else 0
 
     def invoke(self, ctx: Any) -> Any:
@@ -71,6 +71,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(log.app, name="log")
+app.add_typer(kv.app, name="kv")
 app.add_typer(spark.app, name="spark")
 app.command()(torture.torture)
 app.command()(demo.demo)
@@ -93,7 +94,7 @@ def holdfast(
         ),
     ] = False,
 ) -> None:
-    """Crash-proof logs you can open with Spark.
+    """Crash-proof logs and key-value stores you can open with Spark.
 
     Exit codes: 0 ok, 1 usage or refused, 2 corruption, 3 torn tail, 4 fenced.
     """

@@ -30,6 +30,13 @@ def answer_json(value: object, *, line: bool = False) -> None:
         sys.stdout.flush()
 
 
+def answer_bytes(data: bytes) -> None:
+    """Bytes on stdout as they are, all of them."""
+    rest = memoryview(data)
+    while rest:  # with PYTHONUNBUFFERED it is a raw file, which may take less than it is given
+        rest = rest[sys.stdout.buffer.write(rest) :]
+
+
 def remark(text: str, **fields: Any) -> None:
     """Something the reader of stdout's answer should know, on stderr; as JSON if asked for."""
     if fields.pop("as_json", False):

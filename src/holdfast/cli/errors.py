@@ -18,6 +18,11 @@ from holdfast import errors
 
 INTERRUPTED, PIPE_CLOSED = 130, 141
 
+
+class AbsentError(Exception):
+    """What was asked for is not in the store."""
+
+
 # The first class that fits tells the kind, the exit code and what to do.
 _KINDS: list[tuple[type[Exception], str, int, str]] = [
     (
@@ -36,6 +41,7 @@ _KINDS: list[tuple[type[Exception], str, int, str]] = [
     (errors.UnavailableError, "unavailable", 1, "try again when the store answers"),
     (errors.MissingError, "missing", 1, ""),
     (errors.HoldfastError, "refused", 1, ""),
+    (AbsentError, "absent", 1, ""),
     (FileNotFoundError, "not_found", 1, ""),
     (FileExistsError, "exists", 1, ""),
     (NotADirectoryError, "not_a_directory", 1, "a log is a directory, name that"),
@@ -47,10 +53,19 @@ _KINDS: list[tuple[type[Exception], str, int, str]] = [
 
 EXPECTED = tuple(kind[0] for kind in _KINDS)
 
+# What to do about a kv store, where that is something else.
+_KV_ADVICE = {
+    "corrupt": "`holdfast kv verify` shows what else is damaged",
+    "not_a_directory": "a store is a directory, name that",
+    "poisoned": "what was reported is durable; try again",
+}
 
-def report(error: Exception, *, as_json: bool) -> int:
+
+def report(error: Exception, *, as_json: bool, noun: str = "log") -> int:
     """Tell the error on stderr, in one line; return the exit code."""
     _, kind, code, advice = next(row for row in _KINDS if isinstance(error, row[0]))
+    if noun == "kv":
+        advice = _KV_ADVICE.get(kind, advice)
     if isinstance(error, typer.TyperException):
         message, advice = error.format_message(), _help_for(error)
         if "\n" in message:  # a noun without a verb: the message is its help

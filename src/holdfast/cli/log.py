@@ -15,6 +15,7 @@ from holdfast.cli import (
     log_repair,
     log_replicas,
     log_report,
+    log_snapshot,
     log_truncate,
 )
 
@@ -38,3 +39,4 @@ app.command()(log_convert.convert)
 app.command()(log_jobs.replay)
 app.command()(log_jobs.stats)
 app.add_typer(log_replicas.app, name="replicas")
+app.add_typer(log_snapshot.app, name="snapshot")

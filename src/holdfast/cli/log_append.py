@@ -6,8 +6,6 @@ more input is waiting: nobody's entry is held back for want of another.
 
 import binascii
 import os
-import select
-import sys
 from base64 import b64decode
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,14 +15,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from holdfast.cli.console import JsonOption, LogPath, answer, answer_json
+from holdfast.cli.incoming import read_chunks
 from holdfast.cli.opening import SegmentAge, SegmentSize, owner_of
 from holdfast.cli.units import count_of
 
 if TYPE_CHECKING:
     from holdfast.logs.log import Log
 
-_READ_SIZE = 2**20
-_WAIT_SECONDS = 0.2  # a Ctrl-C just before a wait does not end it, so no wait is long
 _BATCH_SIZE_MAX = 2**20
 
 
@@ -67,7 +64,7 @@ def append(
     if payloads:
         chunks: Iterator[list[bytes]] = iter([[os.fsencode(payload) for payload in payloads]])
     else:
-        chunks = _chunks(file, None if whole else b"\0" if null else b"\n")
+        chunks = read_chunks(file, None if whole else b"\0" if null else b"\n")
     source = _Entries(chunks, base64=base64, skip_empty=skip_empty)
     sizes = {"segment_size": segment_size, "segment_age": segment_age}
     with owner_of(path, **sizes, as_json=as_json) as log:
@@ -140,37 +137,3 @@ class _Entries:
             return b64decode(text.strip(), validate=True)
         except binascii.Error as error:
             raise ValueError(f"input entry {number} is not base64: {error}") from error
-
-
-def _chunks(file: Path | None, separator: bytes | None) -> Iterator[list[bytes]]:
-    """What can be read at once, cut at `separator`; an empty list before we would have to wait."""
-    if file is None:
-        yield from _read(sys.stdin.fileno(), separator)
-    else:
-        with file.open("rb", buffering=0) as opened:
-            yield from _read(opened.fileno(), separator)
-
-
-def _read(fd: int, separator: bytes | None) -> Iterator[list[bytes]]:
-    pending: list[bytes] = []  # the pieces of an entry that has not ended yet
-    while True:
-        if not _is_ready(fd, 0):
-            yield []
-            while not _is_ready(fd, _WAIT_SECONDS):
-                pass
-        data = os.read(fd, _READ_SIZE)
-        if not data:
-            break
-        *ended, rest = data.split(separator) if separator else [data]
-        if ended:
-            ended[0] = b"".join([*pending, ended[0]])
-            pending = []
-            yield ended
-        if rest:
-            pending.append(rest)
-    if pending or not separator:
-        yield [b"".join(pending)]
-
-
-def _is_ready(fd: int, seconds: float) -> bool:
-    return bool(select.select([fd], [], [], seconds)[0])

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from holdfast.cli.console import JsonOption, LogPath, printable, remark
+from holdfast.cli.console import JsonOption, LogPath, answer_bytes, printable, remark
 from holdfast.cli.opening import find_log, guest_of
 from holdfast.cli.units import parse_duration_ms
 from holdfast.errors import CorruptError
@@ -42,7 +42,8 @@ def cat(
 
     As index, tab, payload; what is not printable is escaped.  With --json, one object per line:
     index, and payload if it is UTF-8 or payload_base64 if not.  Raft entries are shown by their
-    fields: term, type, data, extensions, appended_at.  A damaged log is printed up to the damage.
+    fields: term, type, data, and extensions and appended_at or request_id.  A damaged log is
+    printed up to the damage.
     """
     show = _show(raw=raw, hexadecimal=hexadecimal, as_json=as_json)
     with guest_of(path) as guest:
@@ -114,7 +115,7 @@ def _print(guest: "InspectableGuest", start: int, stop: int, show: Show) -> int:
     """Print start..stop-1; return where it ended, earlier only if compaction was faster."""
     try:
         for batch in guest.scan(start, stop):
-            sys.stdout.buffer.write(show(_decoded(guest, batch)))
+            answer_bytes(show(_decoded(guest, batch)))
             start += batch.num_rows
     except FileNotFoundError:
         guest.refresh()
@@ -161,6 +162,9 @@ def _show(*, raw: bool, hexadecimal: bool, as_json: bool) -> Show:
 
 def _rows(batch: "pa.RecordBatch") -> list[dict[str, Any]]:
     """One for each entry, its fields named; the time as text, since Python's has no nanoseconds."""
+    if "appended_at" not in batch.schema.names:
+        found: list[dict[str, Any]] = batch.to_pylist()
+        return found
     times = batch.column("appended_at").cast("string").to_pylist()
     rows: list[dict[str, Any]] = batch.drop_columns(["appended_at"]).to_pylist()
     return [
@@ -181,7 +185,8 @@ def _text_fields(row: dict[str, Any]) -> str:
     if row["term"] is None:
         return _text_line(row["index"], row["payload"])
     fields = [str(row["index"]), f"term {row['term']}", _type_name(row["type"])]
-    fields += [printable(row["data"])] + [f"+{printable(e)}" for e in [row["extensions"]] if e]
+    fields += [row["request_id"].hex()] if "request_id" in row else []
+    fields += [printable(row["data"])] + [f"+{printable(e)}" for e in [row.get("extensions")] if e]
     return "\t".join(fields) + "\n"
 
 
@@ -189,13 +194,18 @@ def _json_fields(row: dict[str, Any]) -> str:
     if row["term"] is None:
         return _json_line(row["index"], row["payload"])
     answer = {"index": row["index"], "term": row["term"], "type": _type_name(row["type"])}
+    if "request_id" in row:
+        answer["request_id"] = row["request_id"].hex()
     for field in ("data", "extensions"):
-        answer |= _json_bytes(field, row[field])
-    answer["appended_at"] = row["appended_at"]
+        answer |= _json_bytes(field, row[field]) if field in row else {}
+    if "appended_at" in row:
+        answer["appended_at"] = row["appended_at"]
     return json.dumps(answer, ensure_ascii=False) + "\n"
 
 
-def _type_name(number: int) -> str:
+def _type_name(number: int | str) -> str:
+    if isinstance(number, str):
+        return number  # its format has told already
     from holdfast.formats.raft_entry import TYPE_NAMES
 
     return TYPE_NAMES[number] if number < len(TYPE_NAMES) else f"type-{number}"

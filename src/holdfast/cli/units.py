@@ -46,6 +46,14 @@ def human_size(size: int) -> str:
     return f"{size / 1024**power:.1f} {'KMGT'[power - 1]}iB"
 
 
+def human_duration(duration_ms: int) -> str:
+    """In the largest unit that leaves nothing over, as parse_duration_ms reads it."""
+    for unit, size_ms in sorted(_DURATIONS_MS.items(), key=lambda item: -item[1]):
+        if duration_ms % size_ms == 0 and (duration_ms or unit == "s"):
+            return f"{duration_ms // size_ms}{unit}"
+    raise AssertionError("every number of milliseconds is one")
+
+
 def human_time(time_ms: int) -> str:
     """To the second, in UTC; a header's time is not checked by anything, so any number may come."""
     try:
@@ -60,7 +68,7 @@ def human_span(first: int, last: int) -> str:
 
 
 def count_of(count: int, thing: str) -> str:
-    """`1 entry`, `2 entries`, `1,000 segments`."""
+    """`1 entry`, `2 entries`, `1,000 segments`, `2 keys`."""
     if count != 1:
-        thing = f"{thing[:-1]}ies" if thing.endswith("y") else f"{thing}s"
+        thing = f"{thing[:-1]}ies" if re.search("[^aeiou]y$", thing) else f"{thing}s"
     return f"{count:,} {thing}"

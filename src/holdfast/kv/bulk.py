@@ -1,8 +1,8 @@
 """Bulk loads: SSTs that are written anywhere, by anybody, and come into the store at once.
 
 1. Tasks write sorted rows (a null value deletes) as SSTs of a registered job.  Nobody sees them.
-2. The commit puts them as one run on top of all levels, in one manifest.  So a reader sees all of
-   the load or nothing of it.
+2. The commit puts them on top of all levels, in one manifest: as one run, or as several where
+   they overlap.  So a reader sees all of the load or nothing of it.
 3. What was acknowledged before the commit was called is older than the load; what is acknowledged
    after it has returned is newer; what is written meanwhile is newer where it is not in the WAL's
    unbroken row at the beginning of the commit.  To that end the commit first moves that row into
@@ -16,19 +16,23 @@
     if not load.is_committed:
         ssts = write_sorted(bucket, load.job, chunks)       in any process, for disjoint ranges
         load.commit(ssts)
+
+A load of many processes: each opens BulkLoad(bucket, id=the same), the first registers it; who has
+what all have written commits with BulkLoad(bucket, job=the job that they had).
 """
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-import pyarrow as pa
+import numpy as np
 
 from holdfast.bucket.bucket import Bucket
 from holdfast.errors import CorruptError, JobLostError
 from holdfast.formats.manifest import Draft, JobKind, Manifest
 from holdfast.formats.sst import Rows
 from holdfast.formats.sst.block import Compression
+from holdfast.formats.sst.rows import numbers
 from holdfast.kv import jobs
 from holdfast.kv.commits import checked, list_wal, put_into_l0, put_on_top
 from holdfast.kv.jobs import Job
@@ -68,10 +72,21 @@ def write_sorted(
         bucket, job.job, runtime or Runtime(), job.sst_size, job.block_size, job.compression
     )
     for rows in chunks:
-        sink.add(
-            Rows(rows.keys, rows.values, pa.repeat(pa.scalar(job.seq, pa.uint64()), len(rows)))
-        )
+        sink.add(Rows(rows.keys, rows.values, numbers(np.full(len(rows), job.seq, np.uint64))))
     return sink.finish()
+
+
+def abandon(bucket: Bucket, id: bytes, runtime: Runtime) -> None:
+    """Give up the load of this id, if it was begun and is not committed."""
+
+    def change(manifest_id: int, manifest: Manifest) -> Manifest | None:
+        if jobs.find(manifest, id) is None:
+            return None
+        draft = manifest.edit()
+        draft.drop_job(id)
+        return draft.freeze()
+
+    ManifestStore(bucket, runtime).update(change)
 
 
 class BulkLoad:
@@ -84,11 +99,14 @@ class BulkLoad:
         options: CompactionOptions | None = None,
         *,
         transaction: tuple[str, int] | None = None,
+        id: bytes | None = None,
+        job: BulkJob | None = None,
     ) -> None:
+        """`id`: of the load, 16 bytes, if others share it; `job`: go on with one that began."""
         self._bucket, self._runtime = bucket, runtime or Runtime()
         self._options, self._transaction = options or CompactionOptions(), transaction
         self._store = ManifestStore(bucket, self._runtime)
-        self._job: BulkJob | None = self._register()
+        self._job = job or self._register(id or self._runtime.new_id().bytes)
 
     @property
     def is_committed(self) -> bool:
@@ -107,9 +125,13 @@ class BulkLoad:
 
         False: the transaction's batch was there.  JobLostError: the load has expired.
         """
+        return self.commit_runs([ssts])
+
+    def commit_runs(self, runs: Iterable[Iterable[SstMeta]]) -> bool:
+        """The same, of several runs, the newest first: of a key in two, the newer row counts."""
         if self._job is None:
             return False
-        in_order = _in_order(ssts)
+        in_order = [found for run in runs if (found := _in_order(run))]
         manifest, last = self._wal_end()
         for _ in range(_FLUSHES_MAX):
             try:
@@ -120,20 +142,10 @@ class BulkLoad:
 
     def abandon(self) -> None:
         """Give the load up, unless it is committed; what was written for it is garbage."""
-        if self._job is None:
-            return
-        job = self._job.job
+        if self._job is not None:
+            abandon(self._bucket, self._job.job.id, self._runtime)
 
-        def change(manifest_id: int, manifest: Manifest) -> Manifest | None:
-            if jobs.find(manifest, job.id) is None:
-                return None
-            draft = manifest.edit()
-            draft.drop_job(job.id)
-            return draft.freeze()
-
-        self._store.update(change)
-
-    def _commit(self, ssts: Sequence[SstMeta], flushes: Flush, last: int) -> bool:
+    def _commit(self, runs: Sequence[Sequence[SstMeta]], flushes: Flush, last: int) -> bool:
         job, applied = self.job.job, False
 
         def change(manifest_id: int, manifest: Manifest) -> Manifest | None:
@@ -143,7 +155,7 @@ class BulkLoad:
                 return None
             jobs.require(manifest, job)
             draft = manifest.edit()
-            self._put(draft, manifest, ssts, flushes, last)
+            self._put(draft, manifest, runs, flushes, last)
             applied = True
             return draft.freeze()
 
@@ -156,7 +168,7 @@ class BulkLoad:
         self,
         draft: Draft[Manifest],
         manifest: Manifest,
-        ssts: Sequence[SstMeta],
+        runs: Sequence[Sequence[SstMeta]],
         flushes: Flush,
         last: int,
     ) -> None:
@@ -166,8 +178,8 @@ class BulkLoad:
                 raise _WalMovedError
             for plan, flushed in flushes:
                 put_into_l0(draft, plan, flushed)
-        if ssts:
-            put_on_top(draft, ssts, run_id=self.job.job.base)
+        for ssts in reversed(runs):
+            put_on_top(draft, ssts, run_id=ssts[0].id)
         if self._transaction is not None:
             draft.set_transaction(*self._transaction)
         jobs.finish(draft, self.job.job)
@@ -203,11 +215,11 @@ class BulkLoad:
             if manifest.wal_id_last_compacted == before.wal_id_last_compacted:
                 return manifest, contiguous(first, wal_ids)
 
-    def _register(self) -> BulkJob | None:
-        id, options = self._runtime.new_id().bytes, self._options
+    def _register(self, id: bytes) -> BulkJob | None:
+        options = self._options
 
         def change(manifest_id: int, manifest: Manifest) -> Manifest | None:
-            if self._is_noted(manifest) or jobs.find(manifest, id) is not None:
+            if self._is_noted(manifest) or jobs.is_known(manifest, id):
                 return None
             draft = manifest.edit()
             jobs.begin(draft, id, JobKind.BULK_LOAD, self._runtime)

@@ -54,9 +54,13 @@ class Compactor:
         options: CompactionOptions | None = None,
         *,
         go_on: Callable[[], bool] = lambda: True,
+        merge: Callable[[Sequence[Task]], Sequence[Merged]] | None = None,
     ) -> None:
-        """`go_on` is asked before each task of a step: StoppedError if it says no."""
-        self._go_on = go_on
+        """`go_on` is asked before each task of a step: StoppedError if it says no.
+
+        `merge` has tasks carried out elsewhere.
+        """
+        self._go_on, self._merge = go_on, merge or self._merge_here
         self._bucket, self._runtime = bucket, runtime or Runtime()
         self._options = options or CompactionOptions()
         self._store = ManifestStore(bucket, self._runtime)
@@ -152,7 +156,7 @@ class Compactor:
     def _merge_and_commit(self, compaction: Compaction) -> None:
         try:
             tasks = self.tasks(compaction)
-            merged = [self._merge(task) for task in tasks]
+            merged = self._merge(tasks)
         except FileNotFoundError as error:
             manifest = self._latest()
             self._refuse_if_fenced(manifest)
@@ -163,10 +167,13 @@ class Compactor:
             self._spare = compaction.job  # until it is committed it can serve again
         self.commit(compaction, merged)
 
-    def _merge(self, task: Task) -> Merged:
-        if not self._go_on():
-            raise StoppedError
-        return merge_task(self._bucket, task, self._runtime)
+    def _merge_here(self, tasks: Sequence[Task]) -> list[Merged]:
+        merged = []
+        for task in tasks:
+            if not self._go_on():
+                raise StoppedError
+            merged.append(merge_task(self._bucket, task, self._runtime))
+        return merged
 
     def _take_over(self) -> Job:
         def raise_epoch(draft: Draft[Manifest]) -> None:

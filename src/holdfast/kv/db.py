@@ -39,6 +39,7 @@ from holdfast.kv.memtable import (
     checked_key,
     checked_value,
 )
+from holdfast.kv.metrics import Counts, Metrics, measure
 from holdfast.kv.opening import TakeOver, differ, replay, see
 from holdfast.kv.options import Options
 from holdfast.kv.reading import PinnedView, Reading
@@ -158,6 +159,7 @@ class Db(Reading):
         """The value of a key as it is now, durable or not; None if there is none."""
         if self._queue.refusal is not None:
             self._refuse_if_useless()
+        self._counts.gets += 1
         return super().get(key)
 
     def view(self, *, durable_only: bool = False) -> PinnedView:
@@ -201,6 +203,11 @@ class Db(Reading):
     def wal_count(self) -> int:
         """How many SSTs of the WAL are not compacted, as far as this writer knows."""
         return self._tail.wal_count
+
+    def metrics(self) -> Metrics:
+        """What this writer has done so far, and holds."""
+        with self._queue.lock:
+            return measure(self.epoch, self._counts, self._queue, self._tail, self._cache)
 
     def refresh(self) -> None:
         """Look at the newest manifest: read what was compacted from there, notice a new writer."""
@@ -303,6 +310,7 @@ class Db(Reading):
             landed=self._landed,
             changed=self._rebuild,
         )
+        self._counts = Counts(self._queue.seq)
         self._rebuild()
 
     def _first_manifest(self) -> Manifest:
@@ -317,6 +325,7 @@ class Db(Reading):
         self._view = View(layers, self._tail.tables, self._levels)
 
     def _landed(self, flush: Flush) -> None:
+        self._counts.add_flush(flush.sst_size)
         self._tail.add(flush.layer, flush.sst_size, flush.last_seq)
         compacted = self._levels.manifest.wal_id_last_compacted
         if flush.wal_id <= compacted:  # the compactor was faster than the reply to us

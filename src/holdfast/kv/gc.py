@@ -27,6 +27,7 @@ from holdfast.kv.names import LEVELS, MANIFESTS, WAL, id_of, level_name, manifes
 from holdfast.runtime import Runtime
 
 Result = TypeVar("Result")
+Progress = Callable[[int, int], None]
 
 _DELETES_MAX = 1000  # names in one request
 _TRIES_MAX = 100
@@ -94,9 +95,12 @@ class GarbageCollector:
         """What would go and why; nothing is changed."""
         return _until_current(self._plan)
 
-    def collect(self) -> GcReport:
-        """Delete garbage.  CorruptError, UnsupportedError: not known what is, so nothing went."""
-        return _until_current(self._collect)
+    def collect(self, on_progress: Progress = lambda done, total: None) -> GcReport:
+        """Delete garbage; `on_progress` is told objects done, objects in all.
+
+        CorruptError, UnsupportedError: not known what is garbage, so nothing went.
+        """
+        return _until_current(lambda: self._collect(on_progress))
 
     def _plan(self) -> GcPlan:
         manifest_id, manifest = self._latest()
@@ -105,7 +109,7 @@ class GarbageCollector:
         doomed, young = self._judge(listing, reach, _newest_ms(listing))
         return GcPlan(manifest_id, tuple(doomed), len(young), expired.snapshots, expired.jobs)
 
-    def _collect(self) -> GcReport:
+    def _collect(self, on_progress: Progress) -> GcReport:
         manifest_id, manifest = self._latest()
         expired, listing = self._expired(manifest), self._list()
         if not self._is_worth_it(manifest_id, manifest, expired, listing):
@@ -119,6 +123,7 @@ class GarbageCollector:
         doomed = [garbage for garbage in doomed if _is_below(garbage, manifest)]
         names = [garbage.name for garbage in doomed]
         for start in range(0, len(names), _DELETES_MAX):
+            on_progress(start, len(names))
             self._bucket.delete(*names[start : start + _DELETES_MAX])
         swept = self._forget(manifest, reach, now_ms)
         return _report(manifest_id, doomed, len(young), expired, swept)

@@ -52,6 +52,11 @@ def find(manifest: Manifest, id: bytes) -> Job | None:
     return None if entry is None or entry.done else Job(id, entry.base, entry.compactor_epoch)
 
 
+def is_known(manifest: Manifest, id: bytes) -> bool:
+    """Whether the job of this id is registered, or was committed a while ago."""
+    return _entry(manifest, id) is not None
+
+
 def is_done(manifest: Manifest, job: Job) -> bool:
     """Whether the job's work is in this manifest, or was in one before it."""
     entry = _entry(manifest, job.id)
@@ -60,7 +65,8 @@ def is_done(manifest: Manifest, job: Job) -> bool:
 
 def require(manifest: Manifest, job: Job) -> None:
     """JobLostError unless the job may still commit."""
-    if find(manifest, job.id) is None:
+    found = find(manifest, job.id)
+    if found is None or found.base != job.base:  # else it was ended, and another took its name
         raise JobLostError("the job is not registered any more; begin it again")
 
 

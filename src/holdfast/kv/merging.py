@@ -19,6 +19,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.formats.sst import EMPTY, Rows
+from holdfast.formats.sst.rows import numbers
+from holdfast.kv.ordering import sort_order
 
 
 def merge_rows(sources: Sequence[Rows]) -> Rows:
@@ -30,7 +32,7 @@ def merge_rows(sources: Sequence[Rows]) -> Rows:
     if all(_last_key(rows) < _first_key(after) for rows, after in pairwise(by_key)):
         return Rows.concat(by_key)  # nothing overlaps: keys that were written in their order
     rows = Rows.concat(found)
-    order = pc.array_sort_indices(rows.keys)  # it is stable, so the newest of a key stays first
+    order = numbers(sort_order(rows.keys))  # it is stable, so the newest of a key stays first
     keys = rows.keys.take(order)
     new = pc.not_equal(keys[1:], keys[:-1])
     if not pc.all(new).as_py():

@@ -39,6 +39,7 @@ class Cache:
 
     def __init__(self, size_max: int, runtime: Runtime) -> None:
         self._size_max, self.size = size_max, 0
+        self.hits = self.misses = 0  # about: they are counted without a lock
         self._kept: OrderedDict[tuple[str, int], tuple[Any, int]] = OrderedDict()
         self._lock = runtime.lock()
 
@@ -46,7 +47,9 @@ class Cache:
         """What was put there, or None.  Takes no lock: what is evicted meanwhile is still found."""
         found = self._kept.get(key)
         if found is None:
+            self.misses += 1
             return None
+        self.hits += 1
         with suppress(KeyError):
             self._kept.move_to_end(key)
         return found[0]

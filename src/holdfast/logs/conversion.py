@@ -48,7 +48,7 @@ class Conversion:
     shift: int
     entries: int
     resumed_after: int  # entries that an earlier run had made before it was interrupted
-    files: int
+    files: int  # that hold entries
     size: int
     verdict: Literal["equal"] = "equal"  # whatever else would be an error
 
@@ -81,7 +81,7 @@ def convert_log(
             before = carry_over(guest, making, kind, origin, on_progress, **options)
             _compare_belongings(making, kind, origin)
         shift = _compare(guest, made, kind, on_progress)
-        sizes = made.list().values()
+        sizes = _segment_sizes(made, kind)
         if not is_done:
             directory, _, name = new.path.rpartition("/")
             OsDisk(directory or "/").rename(name + _SUFFIX, name)
@@ -244,6 +244,11 @@ def _compare(guest: Guest, disk: Disk, kind: Format, on_progress: OnProgress) ->
         if done != count:
             raise _unequal(disk, f"only {done} of {count} entries could be scanned")
     return shift
+
+
+def _segment_sizes(disk: Disk, kind: Format) -> list[int]:
+    with closing(kind.open_read_only(disk)) as copy:
+        return [one.size for one in copy.segments()] if isinstance(copy, Inspectable) else []
 
 
 def _compare_belongings(disk: Disk, kind: Format, origin: Origin) -> None:

@@ -7,6 +7,10 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 from holdfast.disk import Disk, OsDisk, Path
 from holdfast.errors import HoldfastError
 from holdfast.logs import staging
+from holdfast.logs.file_log import FileLog, FileLogGuest
+from holdfast.logs.file_log import repair as file_log_repair
+from holdfast.logs.file_log import tasks as file_log_tasks
+from holdfast.logs.file_log.directory import is_file_log
 from holdfast.logs.log import Damage, Guest, Log, SegmentInfo
 from holdfast.logs.raft_wal import RaftWal, RaftWalGuest
 from holdfast.logs.raft_wal import repair as raft_wal_repair
@@ -75,6 +79,16 @@ FORMATS = {
         belongings=belongings_of,
         open_with=open_with,
         locked_file=META_STORE,
+    ),
+    "file-log": Format(
+        "file-log",
+        is_file_log,
+        FileLog,
+        FileLogGuest,
+        file_log_tasks.scan_segment,
+        file_log_tasks.check_segment,
+        file_log_repair.plan_repair,
+        file_log_repair.apply_repair,
     ),
 }
 

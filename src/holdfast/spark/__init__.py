@@ -7,14 +7,16 @@ from holdfast.errors import MissingError
 
 if TYPE_CHECKING:
     from holdfast.spark.classcache import warm
-    from holdfast.spark.logs import register
+    from holdfast.spark.kv_reader import pinned
     from holdfast.spark.sessions import session
+    from holdfast.spark.sources import register
 
-__all__ = ["register", "session", "warm"]
+__all__ = ["pinned", "register", "session", "warm"]
 
 # No module has the name of what it holds: importing the module would hide the function.
 _HOMES = {
-    "register": "holdfast.spark.logs",
+    "pinned": "holdfast.spark.kv_reader",
+    "register": "holdfast.spark.sources",
     "session": "holdfast.spark.sessions",
     "warm": "holdfast.spark.classcache",
 }

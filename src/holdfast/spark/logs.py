@@ -8,7 +8,6 @@ first byte in it), and with mode PERMISSIVE `_corrupt_record` STRING.  A reader 
 run beside a live writer, and never writes, locks or cleans.  A writer needs the column `payload`.
 """
 
-from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
@@ -74,8 +73,3 @@ class LogSource(DataSource):
         if schema != self.schema():
             ours = self.schema().simpleString()
             raise ValueError(f"remove .schema(...): a log's is {ours}; choose with columns")
-
-
-def register(spark: SparkSession) -> None:
-    """Make `holdfast-log` known to a session.  Holdfast's own sessions know it already."""
-    spark.dataSource.register(LogSource)

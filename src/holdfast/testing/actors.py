@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from random import Random
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import TypeVar
 from uuid import UUID
 
 from holdfast.runtime import Runtime
@@ -29,8 +29,8 @@ Result = TypeVar("Result")
 _START_MS = 1_700_000_000_000.0
 
 
-class Killed(BaseException):  # noqa: N818 - no error: nobody may handle it
-    """The process of this actor is dead."""
+class Killed(BaseException):
+    """The process of this actor is dead.  No Exception: nobody may handle it."""
 
 
 class StuckError(Exception):
@@ -362,8 +362,3 @@ class SimTicker:
             if self._is_closed:
                 return
             self._step()
-
-
-def told(items: Counter[str]) -> dict[str, Any]:
-    """Counters in order, for people and for comparison."""
-    return dict(sorted(items.items()))

@@ -18,7 +18,7 @@ from typing import Protocol, TypeAlias
 from holdfast.disk import Disk
 from holdfast.errors import HoldfastError
 from holdfast.logs.log import Guest, Log
-from holdfast.testing.sim_disk import Fault, PowerLost, SimDisk
+from holdfast.testing.sim_disk import FAILING, Fault, PowerLost, SimDisk
 
 _LOG = logging.getLogger("holdfast")
 
@@ -89,6 +89,8 @@ class Ledger:
             )
         self.promised += extra
         del self.in_flight[: len(extra)]
+        # A log that has begun anew ahead of all its entries has no others in between.
+        self.promised += [b""] * (first - 1 - len(self.promised))
 
 
 class Life:
@@ -267,31 +269,33 @@ class Explorer:
 
     def every_fault(self, sequence: Sequence[str], kind: str, *, for_ever: bool) -> None:
         """Let each system call that this sequence makes fail in turn; then lose power too."""
-        at = 0
         with _undisturbed():
-            while self._fault(sequence, Fault(kind, at, for_ever)):
-                at += 1
+            calls = self._with_fault(sequence, kind, None)[0].posix.trace
+            for at in [at for at, call in enumerate(calls) if call in FAILING[kind]]:
+                random = Random(f"{self.seed}/{sequence}/{kind}/{at}")
+                disk, ledger = self._with_fault(sequence, kind, Fault(kind, at, for_ever))
+                self._judge(disk.after_power_cut(random), ledger.copy(), random)
+                disk = disk.after_kill()
+                self._judge(disk, ledger, random)
+                self._judge(disk.after_power_cut(random), ledger, random)  # it was shown: durable
 
-    def _fault(self, sequence: Sequence[str], fault: Fault) -> bool:
-        """False if this sequence does not make so many calls."""
-        random = Random(f"{self.seed}/{sequence}/{fault.kind}/{fault.at}")
+    def _with_fault(
+        self, sequence: Sequence[str], kind: str, fault: Fault | None
+    ) -> tuple[SimDisk, Ledger]:
+        """One life, the same each time until the fault fires."""
         disk, ledger = SimDisk(), Ledger()
         disk.posix.fired = self.fired
-        life = Life(self.subject, disk, ledger, random)
+        life = Life(self.subject, disk, ledger, Random(f"{self.seed}/{sequence}/{kind}"))
         disk.posix.fault = fault
         try:
             life.begin()
             for name in sequence:
                 self.subject.steps()[name](life)
         except (OSError, HoldfastError):
-            pass  # it said so: that is all that is asked of it
-        if disk.posix.calls <= fault.at:
-            return False
-        self._judge(disk.after_power_cut(random), ledger.copy(), random)
-        disk = disk.after_kill()
-        self._judge(disk, ledger, random)
-        self._judge(disk.after_power_cut(random), ledger, random)  # what it showed was durable
-        return True
+            if fault is None:
+                raise
+            # It said so: that is all that is asked of it.
+        return disk, ledger
 
     def _outlive(self, ledger: Ledger, disk: SimDisk, random: Random) -> None:
         """Recover; now and then die once more inside recovery and recover from that."""

@@ -63,6 +63,7 @@ _BEFORE_CREATES = 4  # times as often: who wakes up then, acts on what was true 
 _TINY = CompactionOptions(
     wal_count=2, wal_size_max=2000, unit_count=3, sst_size=300, task_size=600, block_size=128
 )
+_STORM = Faults(refused=0.1, unsent=0.02, lost_answer=0.05, late=0.02, slow=0.03)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +71,7 @@ class Knobs:
     """What one simulation is like.  Rates are per call."""
 
     steps: int = 900
-    faults: Faults = Faults(refused=0.1, unsent=0.02, lost_answer=0.05, late=0.02, slow=0.03)
+    faults: Faults = _STORM
     freezes: float = 0.01
     freeze_max_ms: float = 10 * _MINUTE_MS
     kills: float = 0.002
@@ -139,12 +140,14 @@ class Simulation:
         self.loads: dict[int, Write] = {}
         self.batch = 1
         self.is_calm = False  # from then on nothing fails, so that all can come to an end
-        clock = lambda: int(self.scheduler.ms) + self._store_skew_ms  # noqa: E731
-        self._store_skew_ms = self._skew()
+        store_skew_ms = self._skew()
         native = mode == "native"
         self.store = SimBucket(Random(f"store {seed}"), self.knobs.faults, enforces=native)
         self.truth = self.store.truth = WatchedBucket(
-            clock=clock, report=self.broken, events=self.events, for_ever=not native
+            clock=lambda: int(self.scheduler.ms) + store_skew_ms,
+            report=self.broken,
+            events=self.events,
+            for_ever=not native,
         )
         self.records = SimRecords(Random(f"records {seed}"), self.knobs.faults)
         for line in (self.store.line, self.records.line):

@@ -2,11 +2,12 @@
 
 from holdfast.errors import FencedError, HoldfastError, PoisonedError, UnavailableError
 from holdfast.kv.compaction import Compactor
-from holdfast.kv.db import Db, Options
+from holdfast.kv.db import Db
 from holdfast.kv.gc import GarbageCollector
 from holdfast.kv.handles import WriteHandle
 from holdfast.kv.maintenance import MaintenanceOptions
 from holdfast.kv.names import id_of
+from holdfast.kv.options import Options
 from holdfast.testing.actors import Process
 from holdfast.testing.kv_ledger import Write
 from holdfast.testing.kv_roles import KEYS, Kept, State, World, judge, pause, tolerated

@@ -14,7 +14,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from holdfast.disk import Disk, OsDisk, Posix
+from holdfast.disk import Disk, OsDisk
 from holdfast.errors import (
     CorruptError,
     DiskFullError,
@@ -24,6 +24,7 @@ from holdfast.errors import (
     PoisonedError,
 )
 from holdfast.logs.log import Guest, Inspectable, Log
+from holdfast.posix import Posix
 from holdfast.testing.explorer import Explorer, Step
 from holdfast.testing.sim_disk import Fault, SimDisk
 

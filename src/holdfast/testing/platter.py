@@ -1,5 +1,6 @@
 """What a simulated disk is made of: inodes and directories, each as it is and as it is durably."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 
@@ -54,6 +55,15 @@ def copy_of(directory: Directory, seen: "dict[Inode | Directory, Inode | Directo
         {name: node and twin(node) for name, node in change.items()} for change in directory.pending
     ]
     return copy
+
+
+def files_in(directory: Directory, prefix: str = "") -> Iterator[tuple[str, bytes]]:
+    """Name and content of each file in and below it."""
+    for name, node in directory.live.items():
+        if isinstance(node, Directory):
+            yield from files_in(node, f"{prefix}{name}/")
+        else:
+            yield prefix + name, bytes(node.live)
 
 
 def land(content: bytearray, offset: int, data: bytes | None) -> None:

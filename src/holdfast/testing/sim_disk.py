@@ -23,10 +23,18 @@ from itertools import pairwise
 from random import Random
 from typing import Self
 
-from holdfast.disk import OsDisk, Posix
-from holdfast.testing.platter import Directory, Inode, copy_of, land, rename
+from holdfast.disk import OsDisk
+from holdfast.posix import Posix
+from holdfast.testing.platter import Directory, Inode, copy_of, files_in, land, rename
 
 ROOT = "/sim"
+# Which calls each kind of fault can hit.
+FAILING = {
+    "eio": ("open", "create", "write", "read", "rename", "unlink", "sync"),
+    "enospc": ("create", "write"),
+    "short write": ("write",),
+    "sync eio": ("sync",),
+}
 
 
 class PowerLost(BaseException):
@@ -49,6 +57,7 @@ class SimPosix(Posix):
         self.fired: Counter[str] = Counter() if fired is None else fired
         self.operations = 0  # that change something: where a crash can hit
         self.calls = 0  # of any kind: where a fault can hit
+        self.trace: list[str] = []  # ... and of which kind each was
         self.dies_at: int | None = None
         self.fault: Fault | None = None
         self.bystander: Callable[[], None] | None = None  # looks on at every change
@@ -117,11 +126,22 @@ class SimPosix(Posix):
         target, new_name = self._parent(new)
         self._call("rename")
         node = source.live[name]
+        if isinstance(node, Directory):
+            self._found.clear()  # what was inside has other paths now
         if source is target:
             source.change({new_name: node, name: None})
         else:
             target.change({new_name: node})
             source.change({name: None})
+        self._operate()
+
+    def link(self, path: str, new: str) -> None:
+        source, name = self._parent(path)
+        target, new_name = self._parent(new)
+        self._call("create")
+        if new_name in target.live:
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), new)
+        target.change({new_name: source.live[name]})
         self._operate()
 
     def unlink(self, path: str) -> None:
@@ -171,6 +191,11 @@ class SimPosix(Posix):
         self._call("read")
         nodes = self._directory(path).live.items()
         return {name: len(node.live) for name, node in nodes if isinstance(node, Inode)}
+
+    def directories(self, path: str) -> list[str]:
+        self._call("read")
+        nodes = self._directory(path).live.items()
+        return [name for name, node in nodes if isinstance(node, Directory)]
 
     # The end of the world
 
@@ -250,14 +275,10 @@ class SimPosix(Posix):
         """Count a call; fail it if its turn has come."""
         fault, number = self.fault, self.calls
         self.calls += 1
+        self.trace.append(kind)
         if fault is None or not (number == fault.at or (fault.for_ever and number > fault.at)):
             return ""
-        fails = {
-            "eio": True,
-            "enospc": kind in ("write", "create"),
-            "short write": kind == "write",
-            "sync eio": kind == "sync",
-        }[fault.kind]
+        fails = kind in FAILING[fault.kind]
         if not fails or fault.kind == "short write":
             return fault.kind if fails else ""
         self.fired[fault.kind] += 1
@@ -301,7 +322,7 @@ class SimPosix(Posix):
                 node = found
         if not isinstance(node, Directory):
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)
-        self._found[path] = node  # directories are made, and never removed
+        self._found[path] = node  # directories are made, sometimes renamed, and never removed
         return node
 
     def _parent(self, path: str) -> tuple[Directory, str]:
@@ -327,6 +348,7 @@ class SimDisk(OsDisk):
             posix.mkdir(ROOT)
             posix.sync_directory("/")
             posix.operations = posix.calls = 0
+            posix.trace.clear()
         self.posix = posix
         super().__init__(path, posix=posix)
 
@@ -341,13 +363,13 @@ class SimDisk(OsDisk):
         return SimDisk(self.posix.copy_after_kill(), self._path)
 
     def files(self) -> dict[str, bytes]:
-        """What a reader of the top directory would find."""
-        nodes = self.posix._directory(self._path).live
-        return {name: bytes(node.live) for name, node in nodes.items() if isinstance(node, Inode)}
+        """What a reader of the directory, and of those in it, would find."""
+        return dict(files_in(self.posix._directory(self._path)))
 
     def flip(self, name: str, bit: int) -> None:
         """Let one bit rot."""
-        node = self.posix._directory(self._path).live[name]
+        directory, name = self.posix._parent(f"{self._path}/{name}")
+        node = directory.live[name]
         assert isinstance(node, Inode)
         node.live[bit // 8] ^= 1 << bit % 8
         node.durable = bytes(node.live)

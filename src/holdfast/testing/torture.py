@@ -9,6 +9,7 @@ from pathlib import Path
 from random import Random
 
 from holdfast.testing.explorer import BrokenPromiseError, Explorer, Subject
+from holdfast.testing.file_log import FileLogSubject
 from holdfast.testing.kills import KillRounds
 from holdfast.testing.raft_wal import RaftWalSubject
 from holdfast.testing.shanghai import ShanghaiSubject
@@ -16,6 +17,7 @@ from holdfast.testing.shanghai import ShanghaiSubject
 SUBJECTS: dict[str, Callable[[], Subject]] = {
     "shanghai": ShanghaiSubject,
     "raft-wal": RaftWalSubject,
+    "file-log": FileLogSubject,
 }
 KINDS = ("lost", "invented", "hidden")
 FAULTS = ("eio", "enospc", "short write", "sync eio")

@@ -2,11 +2,12 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.disk import OsDisk, Posix
+from holdfast.disk import OsDisk
 from holdfast.errors import PoisonedError
 from holdfast.formats import shanghai as fmt
 from holdfast.logs.shanghai import ShanghaiGuest, ShanghaiLog
 from holdfast.logs.shanghai.directory import segment_name, segment_sizes
+from holdfast.posix import Posix
 from holdfast.testing import Fault, SimDisk
 from holdfast.testing.log_contract import contents
 

@@ -39,15 +39,26 @@ def open_bucket(
     """Connect; with records, finish first what others have left unfinished."""
     if cas is None:
         return open_native(url, options=options, patience=patience)
-    bucket = connect(url, options=options, patience=patience)
     if cas == "native":
-        return bucket
+        return connect(url, options=options, patience=patience)
+    return open_and_recover(url, cas, options=options, patience=patience)[0]
+
+
+def open_and_recover(
+    url: str,
+    cas: str,
+    *,
+    options: Mapping[str, str] | None = None,
+    patience: Patience | None = None,
+) -> tuple[TwoPhaseBucket, int]:
+    """The bucket with records, and how many writes were unfinished, and are finished now."""
+    bucket = connect(url, options=options, patience=patience)
     records = open_records(cas, _scope_of(url, bucket))
     two_phase = TwoPhaseBucket(bucket, records, patience=patience)
-    two_phase.recover()
+    count = two_phase.recover()
     if records.find(TWO_PHASE_MARK) is None:
         _claim(two_phase, records, url.partition("?")[0])
-    return two_phase
+    return two_phase, count
 
 
 def _claim(bucket: TwoPhaseBucket, records: Records, where: str) -> None:

@@ -5,7 +5,6 @@ An append under way looks like a torn tail.  So a tail that looks torn is looked
 apart, and is called torn only if it is the same both times.
 """
 
-import json
 import os
 import time
 from collections import Counter
@@ -245,19 +244,6 @@ def list_replicas(
         ReplicaReport(r.name, r.acknowledged, last_index - r.acknowledged, r.updated_ms)
         for r in found
     ), ()
-
-
-def prometheus_text(metrics: Iterable[Metric], prefix: str, **labels: str) -> str:
-    """Metrics as Prometheus scrapes them: PREFIX_NAME{labels} value."""
-    lines: dict[str, None] = {}  # help and type once, whatever the labels
-    for metric in metrics:
-        name = f"{prefix}_{metric.name}"
-        told = {**labels, **dict(metric.labels)}
-        pairs = ",".join(f"{key}={json.dumps(told[key], ensure_ascii=False)}" for key in told)
-        lines[f"# HELP {name} {metric.about}"] = None
-        lines[f"# TYPE {name} {metric.kind}"] = None
-        lines[f"{name}{{{pairs}}} {metric.value}"] = None
-    return "".join(f"{line}\n" for line in lines)
 
 
 def _gauges(

@@ -1,0 +1,319 @@
+"""One index file, open for reading: a full one where it lies in a memory map, the last with reads.
+
+There are no checksums.  What can be seen is: slots that do not follow on each other, entries that
+end behind the file, are shorter than their header, or of a type that there is not.  Such entries
+are never served.
+"""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from holdfast.disk import Disk, File
+from holdfast.errors import CorruptError
+from holdfast.formats import rlog
+from holdfast.formats.rlog_entry import (
+    CHECKPOINT,
+    ENTRY_HEADER_SIZE,
+    TYPE_OFFSET,
+    EntryHeaders,
+    Offsets,
+    decode_headers,
+)
+from holdfast.formats.views import binary_views
+from holdfast.logs.file_log.directory import Found
+from holdfast.logs.file_log.tail import TailState, bad_entries
+from holdfast.logs.log import BATCH_ENTRIES_MAX, BATCH_SIZE_MAX, Damage, OnDamage
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_NOT_AN_ENTRY = "not an entry"
+_BLANK = bytes(ENTRY_HEADER_SIZE)
+
+
+class Part:
+    """Entries first_index..stop_index-1 of a log, in the file where they are."""
+
+    def __init__(self, disk: Disk, found: Found, head: rlog.Head, count: int) -> None:
+        self.disk, self.name, self.size, self.head = disk, found.name, found.size, head
+        self.first_index, self.count = found.index, count
+
+    @property
+    def stop_index(self) -> int:
+        return self.first_index + self.count
+
+    def read(self, index: int) -> bytes:
+        """A whole entry, header included."""
+        slot = index - self.first_index
+        begin, end = self._bounds_of(slot)
+        entry = self._read(begin, end)
+        if (
+            len(entry) < max(end - begin, ENTRY_HEADER_SIZE)
+            or entry[TYPE_OFFSET] > CHECKPOINT
+            or entry.startswith(_BLANK)
+        ):
+            raise CorruptError(self.name, begin, f"entry {index}: {_NOT_AN_ENTRY}")
+        return entry
+
+    def headers(self, first: int, stop: int) -> EntryHeaders:
+        """The headers of entries first..stop-1."""
+        bounds = self._bounds(first - self.first_index, stop - self.first_index)
+        region = self._region(int(bounds[0]), int(bounds[-1]))
+        return decode_headers(region, bounds[:-1] - bounds[0])
+
+    def scan(
+        self, start: int, stop: int, on_damage: OnDamage | None = None, *, verify: bool = True
+    ) -> "Iterator[pa.RecordBatch]":
+        try:
+            sound = self.first_index + self.sound
+        except CorruptError as error:
+            if on_damage is None:
+                raise
+            return on_damage(Damage(self.name, error.offset, start, stop - 1, error.why))
+        end = max(start, min(stop, sound))
+        bounds = self._bounds(start - self.first_index, end - self.first_index)
+        for first, last in _cut(bounds):
+            here = bounds[first : last + 1]
+            region = self._region(int(here[0]), int(here[-1]))
+            yield from self._batches(region, here, start + first, on_damage, verify=verify)
+        if end < stop:
+            offset, why = self._unsound()
+            if on_damage is None:
+                raise CorruptError(self.name, offset, f"entry {end}: {why}")
+            on_damage(Damage(self.name, offset, end, stop - 1, why))
+
+    def check(self) -> Damage | None:
+        """Every entry looked at, with reads: a dying disk answers with an error, not a signal."""
+        file = self.disk.open(self.name)
+        try:
+            data = file.read_at(0, self.size)
+        finally:
+            file.close()
+        slots = rlog.decode_slots(data[rlog.TABLE_START : self.head.header.table_stop])
+        count, ends = self.count, slots[: self.count]
+        sound, why = count_sound(ends, len(data) - self.head.data_start)
+        if sound < count:
+            offset = rlog.TABLE_START + rlog.SLOT_SIZE * sound
+            return self._damage(offset, sound, count - 1, why)
+        bounds = np.concatenate([[0], ends]).astype(np.int64) + self.head.data_start
+        bad = np.flatnonzero(bad_entries(memoryview(data), bounds))
+        if len(bad):
+            first = int(bad[0])
+            return self._damage(int(bounds[first]), first, first, _NOT_AN_ENTRY)
+        falls = np.flatnonzero(np.diff(decode_headers(memoryview(data), bounds[:-1]).terms) < 0)
+        if len(falls):
+            first = int(falls[0]) + 1
+            return self._damage(int(bounds[first]), first, first, "its term is before the last one")
+        return None
+
+    @property
+    def sound(self) -> int:
+        """How many entries, from the first on, can be relied on."""
+        raise NotImplementedError
+
+    def unload(self) -> None:
+        """Let go of what can be had again."""
+
+    def close(self) -> None:
+        self.unload()
+
+    def _bounds_of(self, slot: int) -> tuple[int, int]:
+        if slot >= self.sound:
+            offset, why = self._unsound()
+            raise CorruptError(self.name, offset, f"entry {self.first_index + slot}: {why}")
+        bounds = self._bounds(slot, slot + 1)
+        return int(bounds[0]), int(bounds[1])
+
+    def _bounds(self, first: int, stop: int) -> Offsets:
+        """Where entries first..stop-1 of this file begin and end, counted from its start."""
+        raise NotImplementedError
+
+    def _read(self, begin: int, end: int) -> bytes:
+        return bytes(self._region(begin, end))
+
+    def _region(self, begin: int, end: int) -> memoryview:
+        raise NotImplementedError
+
+    def _unsound(self) -> tuple[int, str]:
+        """Where and why entries cannot be relied on from some on."""
+        raise NotImplementedError
+
+    def _damage(self, offset: int, first: int, last: int, why: str) -> Damage:
+        index = self.first_index
+        return Damage(self.name, offset, index + first, index + last, why)
+
+    def _batches(
+        self,
+        region: memoryview,
+        bounds: Offsets,
+        index: int,
+        on_damage: OnDamage | None,
+        *,
+        verify: bool,
+    ) -> "Iterator[pa.RecordBatch]":
+        relative = bounds - bounds[0]
+        is_bad = bad_entries(region, relative) if verify else np.diff(bounds) < ENTRY_HEADER_SIZE
+        bad = np.flatnonzero(is_bad).tolist()
+        first, count = 0, len(bounds) - 1
+        for one in [*bad, count]:
+            if first < one:
+                yield _batch(region, bounds, first, one, index + first)
+            if one < count:
+                damage = Damage(
+                    self.name, int(bounds[one]), index + one, index + one, _NOT_AN_ENTRY
+                )
+                if on_damage is None:
+                    raise CorruptError(self.name, damage.offset, f"entry {index + one}: no entry")
+                on_damage(damage)
+            first = one + 1
+
+
+class Full(Part):
+    """A file that has a successor.  It may be cut by a rollback, and then is not this any more."""
+
+    _open: tuple[memoryview, Offsets, int, str] | None = None
+
+    @property
+    def sound(self) -> int:
+        return (self._open or self._load())[2]
+
+    def unload(self) -> None:
+        self._open = None
+
+    def _load(self) -> tuple[memoryview, Offsets, int, str]:
+        file = self.disk.open(self.name)
+        try:
+            data = file.map()  # the map outlives the file
+        finally:
+            file.close()
+        slots = rlog.decode_slots(data[rlog.TABLE_START : self.head.header.table_stop])
+        ends = slots[: self.count]
+        sound, why = count_sound(ends, len(data) - self.head.data_start)
+        bounds = np.empty(len(ends) + 1, np.int64)
+        bounds[0], bounds[1:] = 0, ends
+        self._open = data, bounds + self.head.data_start, sound, why
+        return self._open
+
+    def _bounds_of(self, slot: int) -> tuple[int, int]:
+        _, bounds, sound, _ = self._open or self._load()
+        if slot >= sound:
+            return super()._bounds_of(slot)
+        return bounds.item(slot), bounds.item(slot + 1)
+
+    def _bounds(self, first: int, stop: int) -> Offsets:
+        return (self._open or self._load())[1][first : stop + 1]
+
+    def _region(self, begin: int, end: int) -> memoryview:
+        return (self._open or self._load())[0][begin:end]
+
+    def _unsound(self) -> tuple[int, str]:
+        _, _, sound, why = self._open or self._load()
+        return rlog.TABLE_START + rlog.SLOT_SIZE * sound, why
+
+
+class Last(Part):
+    """The file that takes entries.  `count` grows last, so readers see only what is durable."""
+
+    def __init__(
+        self, disk: Disk, found: Found, head: rlog.Head, state: TailState, file: File
+    ) -> None:
+        super().__init__(disk, found, head, state.count)
+        self.slots, self.file, self._state = state.slots, file, state
+
+    @property
+    def sound(self) -> int:
+        flaw = self._state.flaw
+        return self._state.sound if flaw else self.count
+
+    @property
+    def stop(self) -> int:
+        """Where the last entry ends, counted as ends are."""
+        return int(self.slots[self.count - 1]) if self.count else 0
+
+    def follow(self, file: File, state: TailState, size: int) -> None:
+        """Show what another process has appended, and this one has synced."""
+        self.file, self.size = file, size  # the old one closes when its last reader lets go
+        self.slots, self._state = state.slots, state
+        self.count = state.count
+
+    def push(self, ends: rlog.Slots) -> None:
+        """Show entries that are durable and follow on what is here."""
+        self.slots[self.count : self.count + len(ends)] = ends
+        self.size = max(self.size, self.head.data_start + int(ends[-1]))
+        self.count += len(ends)
+
+    def headers(self, first: int, stop: int) -> EntryHeaders:
+        """From a map: of large entries only the pages with a header are touched."""
+        bounds = self._bounds(first - self.first_index, stop - self.first_index)
+        return decode_headers(self.file.map(), bounds[:-1])
+
+    def close(self) -> None:
+        self.file.close()
+
+    def _bounds_of(self, slot: int) -> tuple[int, int]:
+        if slot >= self.sound:
+            return super()._bounds_of(slot)
+        start = self.head.data_start
+        begin = self.slots.item(slot - 1) if slot else 0
+        return start + begin, start + self.slots.item(slot)
+
+    def _bounds(self, first: int, stop: int) -> Offsets:
+        bounds = np.zeros(stop + 1 - first, np.int64)
+        bounds[1:] = self.slots[first:stop]
+        if first:
+            bounds[0] = self.slots[first - 1]
+        return bounds + self.head.data_start
+
+    def _read(self, begin: int, end: int) -> bytes:
+        return self.file.read_at(begin, end - begin)
+
+    def _region(self, begin: int, end: int) -> memoryview:
+        return memoryview(self.file.read_at(begin, end - begin))
+
+    def _unsound(self) -> tuple[int, str]:
+        flaw = self._state.flaw
+        assert flaw is not None, "all that counts is sound"
+        return flaw.offset, flaw.why
+
+
+def count_sound(ends: rlog.Slots, size: int) -> tuple[int, str]:
+    """How many of these entries are in order and inside `size` bytes, and why not more."""
+    used = rlog.count_used(ends)
+    ordered = rlog.count_ordered(ends[:used])
+    there = min(ordered, int(np.searchsorted(ends[:ordered], size, "right")))
+    if there < ordered:
+        return there, "an offset points past the data"
+    if ordered < used:
+        return ordered, "its offsets do not follow on each other"
+    return used, "it has no offset"
+
+
+def _cut(bounds: Offsets) -> Iterator[tuple[int, int]]:
+    """Stretches of entries that fit into one batch."""
+    first, count = 0, len(bounds) - 1
+    while first < count:
+        room = int(np.searchsorted(bounds, bounds[first] + BATCH_SIZE_MAX, "right")) - 1
+        last = min(max(room, first + 1), first + BATCH_ENTRIES_MAX, count)
+        yield first, last
+        first = last
+
+
+def _batch(
+    region: memoryview, bounds: Offsets, first: int, stop: int, index: int
+) -> "pa.RecordBatch":
+    """Entries first..stop-1 of those between `bounds`; what they hold begins behind the header."""
+    import pyarrow as pa
+
+    here = bounds[first : stop + 1]
+    piece = region[int(here[0] - bounds[0]) : int(here[-1] - bounds[0])]
+    starts = here[:-1] - here[0] + ENTRY_HEADER_SIZE
+    views = pa.py_buffer(binary_views(piece, starts, np.diff(here) - ENTRY_HEADER_SIZE))
+    payload = pa.Array.from_buffers(
+        pa.binary_view(), stop - first, [None, views, pa.py_buffer(piece)]
+    )
+    indexes = pa.array(np.arange(index, index + stop - first, dtype=np.int64))
+    return pa.RecordBatch.from_arrays(
+        [indexes, payload, pa.array(here[:-1])], ["index", "payload", "offset"]
+    )

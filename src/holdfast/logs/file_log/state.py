@@ -1,0 +1,239 @@
+"""A few properties kept durably: a Raft server's term and vote.  docs/formats/state_file.md
+
+Records are appended, and the last value of each property counts.  At 512 KiB the file is rolled: a
+new one with one whole record takes its place, and the old one is kept under a dated name.
+
+A record has no checksum, and one that is torn can look whole with a wrong value in it: a vote that
+was never cast.  So each is written to a file of ours first, which goes when this closes.  By its
+name the original takes it for a forgotten one and removes it: it undoes nothing of that program's.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self
+
+from isal.isal_zlib import crc32
+
+from holdfast.disk import Disk, File
+from holdfast.errors import CorruptError, HoldfastError, PoisonedError
+from holdfast.formats import state_file as fmt
+from holdfast.logs.cuts import keep_aside
+from holdfast.logs.file_log.directory import STATE
+from holdfast.logs.file_log.history import Stamps, replace, sweep
+
+RAFT_STATE: dict[str, Any] = {
+    "currentTerm": 0,
+    "votedFor": None,
+    "peers": [],
+    "peersUpdateRequest": None,
+    "peersIndex": None,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Loaded:
+    """What a state file holds, and what of it must be put right."""
+
+    data: bytes
+    states: fmt.States
+    redo: fmt.Redo | None = None  # an append to do again
+    cut: bytes = b""  # what stands in its place
+
+
+def read_state(
+    disk: Disk, name: str = STATE, defaults: Mapping[str, Any] = RAFT_STATE
+) -> dict[str, Any]:
+    """The properties in a state file, without owning it; empty if there is none."""
+    loaded = _load(disk, name, defaults)
+    return {} if loaded is None else _values(loaded, defaults)
+
+
+def redo_name(name: str) -> str:
+    return f"{name}.tmp-0-redo"
+
+
+class StateFile:
+    """The owner of a state file.  `defaults` say which properties there are, and in which order.
+
+    >>> from holdfast.disk import OsDisk
+    >>> with StateFile(OsDisk(directory)) as state:
+    ...     state.update({"currentTerm": 7, "votedFor": "id1"})  # durable when this returns
+    ...     state["currentTerm"]
+    7
+    """
+
+    def __init__(
+        self,
+        disk: Disk,
+        name: str = STATE,
+        defaults: Mapping[str, Any] = RAFT_STATE,
+        *,
+        stamps: Stamps | None = None,
+        lock: bool = True,
+    ) -> None:
+        self._disk, self._name, self._stamps = disk, name, stamps or Stamps()
+        self._defaults = dict(defaults)
+        self._refusal: str | None = None
+        self._redo: File | None = None
+        self.mended: tuple[str, ...] = ()  # what recovery did
+        self._lock = disk.lock() if lock else None
+        try:
+            self._open()
+        except BaseException:
+            if self._lock is not None:
+                self._lock.release()
+            raise
+
+    @property
+    def values(self) -> dict[str, Any]:
+        return dict(self._values)
+
+    def __getitem__(self, name: str) -> Any:
+        return self._values[name]
+
+    @property
+    def will_roll(self) -> bool:
+        """Does the next update begin a new file?"""
+        return self._is_torn or self._size >= fmt.ROLL_SIZE
+
+    def update(self, changes: Mapping[str, Any]) -> None:
+        """Set some properties.  Durable, all of them, when this returns."""
+        values = self._merged(changes)
+        if self.will_roll:
+            return self._guarded(lambda: self._roll(values))
+        record = fmt.encode_record({key: values[key] for key in self._defaults if key in changes})
+        self._guarded(lambda: self._append(record))
+        self._values = values
+        return None
+
+    def rotate(self, changes: Mapping[str, Any] | None = None) -> None:
+        """Begin a new file, with all properties in one record; the old one is kept."""
+        values = self._merged(changes or {})
+        self._guarded(lambda: self._roll(values))
+
+    def close(self) -> None:
+        is_sound, self._refusal = self._refusal is None, "the state file is closed"
+        try:
+            if self._redo is not None:
+                self._redo.close()
+                if is_sound:
+                    self._disk.remove(redo_name(self._name))
+                self._redo = None
+        finally:
+            self._file.close()
+            if self._lock is not None:
+                self._lock.release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _open(self) -> None:
+        sweep(self._disk, self._name, redo_name(self._name))
+        if self._name not in self._disk.list():
+            self._disk.create(self._name, b"")  # durable, so that a power cut leaves some file
+        self._file = self._disk.open(self._name, writable=True)
+        self._file.sync(forget_from=0)
+        loaded = _load(self._disk, self._name, self._defaults)
+        assert loaded is not None, "just made"
+        if loaded.redo is not None:
+            self._do_again(loaded.redo, loaded.cut)
+            loaded = _load(self._disk, self._name, self._defaults)
+            assert loaded is not None, "just written"
+        self._values = _values(loaded, self._defaults)
+        self._size, self._crc = len(loaded.data), int(crc32(loaded.data))
+        self._is_torn = loaded.states.flaw is not None
+
+    def _do_again(self, redo: fmt.Redo, cut: bytes) -> None:
+        told = f"{self._name}: a torn record is written again"
+        if any(cut):
+            told += f"; what stood there is kept in {self._keep(redo, cut)}"
+        self._file.write_at(redo.offset, redo.record)
+        self._file.resize(redo.offset + len(redo.record))
+        self._file.sync()
+        self.mended = (*self.mended, told)
+
+    def _keep(self, redo: fmt.Redo, cut: bytes) -> str:
+        return keep_aside(self._disk, self._name, redo.offset, cut)
+
+    def _merged(self, changes: Mapping[str, Any]) -> dict[str, Any]:
+        if strange := [key for key in changes if key not in self._defaults]:
+            raise ValueError(f"no property {strange[0]!r}; there are {', '.join(self._defaults)}")
+        merged = {**self._values, **changes}
+        fmt.encode_record(merged)  # refused before anything is done
+        return merged
+
+    def _append(self, record: bytes) -> None:
+        if self._redo is None:
+            self._disk.create(redo_name(self._name), b"", replace=True)
+            self._redo = self._disk.open(redo_name(self._name), writable=True)
+        redo = fmt.encode_redo(fmt.Redo(self._size, self._crc, record))
+        self._redo.write_at(0, redo, sync=True)
+        self._file.write_at(self._size, record, sync=True)
+        self._size += len(record)
+        self._crc = int(crc32(record, self._crc))
+
+    def _roll(self, values: dict[str, Any]) -> None:
+        record = fmt.encode_record(values)
+        temporary = self._stamps.temporary(self._name)
+        self._disk.create(temporary, record, replace=True)
+        old = self._stamps.history(self._name, self._disk.list().__contains__)
+        replace(self._disk, temporary, self._name, old)
+        self._file.close()
+        self._file = self._disk.open(self._name, writable=True)
+        self._size, self._crc, self._is_torn = len(record), int(crc32(record)), False
+        self._values = values
+
+    def _guarded(self, step: Any) -> None:
+        if self._refusal is not None:
+            raise (HoldfastError if "closed" in self._refusal else PoisonedError)(self._refusal)
+        try:
+            step()
+        except BaseException as error:
+            self._refusal = f"an earlier update failed ({error!r}); reopen the state file"
+            raise
+
+
+def _load(disk: Disk, name: str, keys: Mapping[str, Any]) -> _Loaded | None:
+    data = _read(disk, name)
+    if data is None:
+        return None
+    redo = fmt.decode_redo(_read(disk, redo_name(name)) or b"")
+    if redo is not None and redo.offset < len(data) <= redo.offset + len(redo.record):
+        before, tail = data[: redo.offset], data[redo.offset :]
+        if crc32(before) == redo.prefix_crc32 and tail != redo.record:
+            states = fmt.decode_records(before + redo.record)
+            return _Loaded(before + redo.record, states, redo, tail)
+    states = fmt.decode_records(data)
+    if states.flaw is not None:
+        rest = data[states.stop :]
+        # Zeros, garbage or a part of one record are what a crash leaves of an append.
+        if fmt.counts_keys(rest, keys) > (1 if states.is_torn else 0):
+            raise CorruptError(name, states.flaw.offset, f"{states.flaw.why}; records are behind")
+    return _Loaded(data, states)
+
+
+def _read(disk: Disk, name: str) -> bytes | None:
+    try:
+        file = disk.open(name)
+    except FileNotFoundError:
+        return None
+    try:
+        return bytes(file.map())
+    finally:
+        file.close()
+
+
+def _values(loaded: _Loaded, defaults: Mapping[str, Any]) -> dict[str, Any]:
+    values = dict(defaults)
+    for record in loaded.states.records:
+        values.update({key: value for key, value in record.items() if key in defaults})
+    return values

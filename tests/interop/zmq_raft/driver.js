@@ -1,0 +1,113 @@
+'use strict';
+// Does to a zmq-raft FileLog what each line of its input says, and answers each with a line.
+// The first argument is the directory in which the package is installed; with a second, the clock stands
+// at so many milliseconds, and the host's name is golden-host.
+const path = require('path');
+const fs = require('fs');
+const os = require('os');
+const readline = require('readline');
+
+if (process.argv[3]) {
+  const frozen = Number(process.argv[3]);
+  const Real = Date;
+  global.Date = class extends Real {
+    constructor(...given) {
+      super(...(given.length ? given : [frozen]));
+    }
+    static now() {
+      return frozen;
+    }
+  };
+  os.hostname = () => 'golden-host';
+}
+
+const home = path.join(path.resolve(process.argv[2]), 'node_modules', 'zmq-raft', 'lib');
+const FileLog = require(path.join(home, 'server', 'filelog'));
+const RaftPersistence = require(path.join(home, 'server', 'raft_persistence'));
+
+let log = null;
+let root = null;
+
+const hex = (text) => Buffer.from(text, 'hex');
+
+function indexFiles(directory) {
+  if (!fs.existsSync(directory)) return [];
+  return fs.readdirSync(directory, {recursive: true}).filter((name) => name.endsWith('.rlog'));
+}
+
+async function untilThereIsAFile() {
+  // A discarding snapshot is answered before the new log is there.
+  for (let n = 0; n < 500 && indexFiles(path.join(root, 'log')).length === 0; ++n) {
+    await new Promise((done) => setTimeout(done, 10));
+  }
+  await new Promise((done) => setTimeout(done, 50));
+}
+
+const commands = {
+  async open({directory, capacity, readOnly}) {
+    root = directory;
+    const options = {readOnly: !!readOnly, indexFileCapacity: capacity || 16384};
+    log = new FileLog(path.join(root, 'log'), path.join(root, 'snap'), options);
+    await log.ready();
+  },
+  async close() {
+    await log.close();
+    log = null;
+  },
+  async entries({entries, index}) {
+    await log.appendEntries(entries.map(hex), index);
+  },
+  async entry({requestId, type, term, data}) {
+    return log.appendEntry(hex(requestId), type, term, hex(data));
+  },
+  async checkpoint({term}) {
+    return log.appendCheckpoint(term);
+  },
+  async snapshot({index, term, data, compactOnly}) {
+    const bytes = hex(data);
+    const snapshot = log.createTmpSnapshot(index, term, bytes.length);
+    await snapshot.ready();
+    if (bytes.length) await snapshot.write(bytes, 0, bytes.length);
+    await snapshot.sync();
+    await log.installSnapshot(snapshot, compactOnly);
+    if (!compactOnly) await untilThereIsAFile();
+  },
+  async find({requestId}) {
+    return log.getRid(hex(requestId)) || null;
+  },
+  async dump() {
+    const entries = [];
+    for (let index = log.firstIndex; index <= log.lastIndex; ++index) {
+      entries.push((await log.getEntry(index)).toString('hex'));
+    }
+    const {logIndex, logTerm, dataSize} = log.snapshot;
+    const data = dataSize ? await log.snapshot.read(0, dataSize) : Buffer.alloc(0);
+    const {firstIndex, lastIndex, lastTerm} = log;
+    const snapshot = {index: logIndex, term: logTerm, data: data.toString('hex')};
+    return {firstIndex, lastIndex, lastTerm, entries, snapshot};
+  },
+  async state({directory, updates, rotate}) {
+    const state = new RaftPersistence(path.join(directory, 'raft.pers'), []);
+    await state.ready();
+    for (const update of updates) await state.update(update);
+    if (rotate) await state.rotate({});
+    const {currentTerm, votedFor, peers, peersUpdateRequest, peersIndex} = state;
+    await state.close();
+    return {currentTerm, votedFor, peers, peersUpdateRequest, peersIndex};
+  },
+};
+
+async function main() {
+  for await (const line of readline.createInterface({input: process.stdin})) {
+    const {command, ...fields} = JSON.parse(line);
+    let answer;
+    try {
+      answer = {done: (await commands[command](fields)) ?? null};
+    } catch (error) {
+      answer = {error: String(error && error.message)};
+    }
+    process.stdout.write(JSON.stringify(answer) + '\n');
+  }
+}
+
+main().then(() => process.exit(0));

@@ -1,0 +1,30 @@
+import random
+
+import pyarrow as pa
+import pytest
+
+from holdfast.kv.ordering import sort_order
+
+
+def _keys(seed: int) -> list[bytes]:
+    choose = random.Random(seed)
+    stem = choose.randbytes(choose.randrange(12))
+    alphabet = choose.choice([b"\0a", b"\0\1\xff", bytes(range(256))])
+    return [
+        stem + bytes(choose.choices(alphabet, k=choose.randrange(14)))
+        for _ in range(choose.choice([0, 1, 7, 300, 900]))
+    ]
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_the_order_is_that_of_bytes_and_equal_keys_stay(seed: int) -> None:
+    keys = _keys(seed)
+    expected = sorted(range(len(keys)), key=keys.__getitem__)
+    assert sort_order(pa.array(keys, pa.binary())).tolist() == expected
+
+
+@pytest.mark.parametrize("count", [3, 300])
+def test_a_slice_is_ordered_by_its_own_keys(count: int) -> None:
+    falling = [b"key/%03d" % number for number in reversed(range(count))]
+    keys = pa.array([b"zz", *falling, b"aa"], pa.binary())
+    assert sort_order(keys[1:-1]).tolist() == list(reversed(range(count)))
