@@ -137,9 +137,10 @@ def test_a_state_that_is_gone_before_it_is_read(slept_ms: int, error: type[Excep
 
     def update(change: Change) -> tuple[int, Manifest]:
         honest(change)
+        followed = honest(seen(1))
         hand.ms += slept_ms
         bucket.delete(manifest_name(2))
-        return honest(seen(1))
+        return followed
 
     store.update = update  # type: ignore[method-assign]
     with pytest.raises(error):

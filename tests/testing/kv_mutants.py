@@ -9,8 +9,9 @@ import pytest
 from holdfast.bucket.retry import RetryingBucket
 from holdfast.formats.manifest import Manifest
 from holdfast.formats.sst import decode_sst
-from holdfast.kv import garbage, gc, plans, snapshots
+from holdfast.kv import garbage, gc, jobs, plans, snapshots
 from holdfast.kv.cas.two_phase import TwoPhaseBucket
+from holdfast.kv.compaction import Compactor
 from holdfast.kv.handles import WriteHandle
 from holdfast.kv.manifests import ManifestStore
 from holdfast.kv.memtable import layer_of
@@ -38,10 +39,29 @@ BUSY = Knobs(
     other_age_ms=0,
 )
 STORM = replace(BUSY, faults=Faults(refused=0.1, lost_answer=0.1, late=0.05, slow=0.05))
-PARALLEL = replace(BUSY, parallel_max=6, faults=Faults(slow=0.4), roles=("reader", "reader"))
-LONELY = replace(PARALLEL, freezes=0.0, kills=0.0, writers=1)
-ASLEEP = replace(BUSY, freezes=0.03, freeze_max_ms=1_200_000, roles=("compactor", "collector"))
 DYING = replace(BUSY, kills=0.03, roles=("compactor", "collector", "reader"))
+CROWD = replace(BUSY, writers=1, roles=("compactor",) * 4 + ("collector",) * 2)
+PEACE = replace(BUSY, freezes=0.0, kills=0.0, writers=2, roles=("compactor", "compactor"))
+WAR = replace(BUSY, peace_ms=3000, roles=("reader", "compactor"))
+HASTE = replace(BUSY, peace_ms=2000, roles=("compactor", "collector", "collector"))
+# Who sleeps has several writes in flight, and wakes up soon.
+DOZING = replace(
+    BUSY,
+    faults=Faults(slow=0.2),
+    parallel_max=6,
+    freezes=0.1,
+    freeze_max_ms=10_000,
+    kills=0.0,
+    writers=2,
+    roles=(),
+    steps=400,
+    gc_min_age_ms=1_000_000,
+)
+# Who sleeps does so until its snapshot has expired, and its ids are collected.
+ASLEEP = replace(HASTE, sleepers="writer", freeze_max_ms=100_000, snapshot_ttl_ms=10_000)
+WATCHED = replace(
+    DOZING, freezes=0.0, writers=1, peace_ms=1000, roles=("reader",) * 4, gc_min_age_ms=0
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +72,7 @@ class Mutant:
     plant: Patch
     mode: Mode = "native"
     knobs: Knobs = BUSY
-    seeds: int = 10
+    seeds: int = 60
 
 
 def _no_fence(patch: pytest.MonkeyPatch) -> None:
@@ -196,20 +216,62 @@ def _greedy_sweep(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(TwoPhaseBucket, "sweep", sweep)
 
 
+def _no_watermark(patch: pytest.MonkeyPatch) -> None:
+    """Records are forgotten, and so is that their names were ever taken."""
+    retire = SimRecords.retire
+
+    def forget(self: SimRecords, directory: str, boundary: str) -> None:
+        retire(self, directory, boundary)
+        self.watermarks.clear()
+
+    patch.setattr(SimRecords, "retire", forget)
+
+
+def _any_compactor(patch: pytest.MonkeyPatch) -> None:
+    """A compaction is committed whatever has become of its job and its compactor."""
+    patch.setattr(Compactor, "_refuse_if_fenced", lambda self, manifest: None)
+    patch.setattr(jobs, "require", lambda manifest, job: None)
+
+
+def _no_boundary(patch: pytest.MonkeyPatch) -> None:
+    """What to delete is judged by a manifest that was read, and may be outdated."""
+
+    def collect(self: gc.GarbageCollector, on_progress: object = None) -> gc.GcReport:
+        found = self._plan()
+        self._bucket.delete(*(garbage.name for garbage in found.garbage))
+        return gc._report(found.manifest_id, found.garbage, 0, gc._Expired(), 0)
+
+    patch.setattr(gc.GarbageCollector, "collect", collect)
+
+
+def _old_numbers(patch: pytest.MonkeyPatch) -> None:
+    """A writer numbers its rows without regard to the writers before it."""
+    init = WriteQueue.__init__
+
+    def anew(self: WriteQueue, *what: Any, **more: Any) -> None:
+        init(self, *what, **(more | {"last_seq": 0}))
+
+    patch.setattr(WriteQueue, "__init__", anew)
+
+
 MUTANTS = [
-    Mutant("no fence", _no_fence),
-    Mutant("one fence for several writes in flight", _one_fence, knobs=PARALLEL, seeds=30),
-    Mutant("no snapshot before the fence", _no_snapshot),
+    Mutant("no fence", _no_fence, knobs=WAR),
+    Mutant("one fence for several writes in flight", _one_fence, knobs=DOZING),
+    Mutant("no snapshot before the fence", _no_snapshot, knobs=HASTE),
     Mutant("acknowledged before it is written", _early_ack),
-    Mutant("no second look after a slow write", _no_second_look, knobs=ASLEEP, seeds=30),
+    Mutant("no second look after a slow write", _no_second_look, knobs=ASLEEP),
     Mutant("what exists is always ours", _always_ours, knobs=STORM),
     Mutant("collection by the current manifest only", _current_manifest_only),
     Mutant("collection without regard to jobs", _jobs_unseen),
+    Mutant("collection without a boundary", _no_boundary),
     Mutant("snapshots of manifests that are not active", _any_manifest),
-    Mutant("readers skip gaps", _gaps, knobs=LONELY, seeds=30),
-    Mutant("tombstones dropped too early", _tombstones),
+    Mutant("readers skip gaps", _gaps, knobs=WATCHED),
+    Mutant("tombstones dropped too early", _tombstones, knobs=PEACE),
+    Mutant("a fenced compactor commits", _any_compactor, knobs=CROWD),
+    Mutant("a writer numbers its rows anew", _old_numbers),
     Mutant("manifests not compared and swapped", _no_compare),
     Mutant("the text's recovery", _text_recovery, "two-phase"),
     Mutant("losers do not help", _no_help, "two-phase", DYING),
     Mutant("the text's rule for other files", _greedy_sweep, "two-phase"),
+    Mutant("no watermark", _no_watermark, "two-phase"),
 ]

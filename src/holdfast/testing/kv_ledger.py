@@ -9,8 +9,10 @@ state is sound if of no key it shows something older than a write that it must h
 
 Of two writes through a writer the older one is known: epochs rise, and numbers in an epoch.  Bulk
 loads follow each other by the number of the batch.  Of a write and a load it is known if one
-ended before the other began; else either may win.  A write that was not acknowledged may be
-there or not, for ever; it is judged from the moment on that somebody has seen it.
+ended before the other began; else either may win.  What began after another was acknowledged is
+the newer one, whoever wrote it: a writer that was fenced acknowledges nothing.  A write that was
+not acknowledged may be there or not, for ever; it is judged from the moment on that somebody has
+seen it.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -44,6 +46,9 @@ class Write:
         """Whether this one is older, beyond doubt."""
         if self.is_load == other.is_load:
             return self.order < other.order
+        return self.ended_before(other)
+
+    def ended_before(self, other: "Write") -> bool:
         return self.acknowledged is not None and self.acknowledged < other.began
 
 
@@ -83,8 +88,18 @@ class KvLedger:
             self._by_key[key].remove(write)
 
     def acknowledge(self, write: Write) -> None:
-        if write.acknowledged is None:
-            write.acknowledged = self.now()
+        if write.acknowledged is not None:
+            return
+        write.acknowledged = self.now()
+        for other in self._writes.values():
+            if other is write or other.is_load != write.is_load or other.acknowledged is None:
+                continue
+            if other.ended_before(write) and write.precedes(other):
+                told = f"{_told(write)} was taken after {_told(other)}, which is newer"
+                raise BrokenPromiseError("lost", told)
+            if other.precedes(write) != (other.order[1] < write.order[1]):
+                told = f"{_told(write)} and {_told(other)} have their numbers in another order"
+                raise BrokenPromiseError("broken", told)
 
     def judge(
         self,
@@ -171,7 +186,7 @@ def _could_be_absent(key: bytes, writes: Sequence[Write], must: Sequence[Write])
     )
 
 
-def _told(write: Write, key: bytes) -> str:
+def _told(write: Write, key: bytes | None = None) -> str:
     kind = "load" if write.is_load else "write"
     fate = "acknowledged" if write.acknowledged is not None else "unconfirmed"
-    return f"{kind} {write.number} {write.order} of {key!r} ({fate})"
+    return f"{kind} {write.number} {write.order}{f' of {key!r}' if key else ''} ({fate})"

@@ -85,6 +85,9 @@ class World(Protocol):
     @property
     def ttl_ms(self) -> int: ...
 
+    @property
+    def peace_ms(self) -> int: ...
+
     def bucket(self, process: Process) -> Bucket: ...
 
     def runtime(self, process: Process) -> Runtime: ...
@@ -251,10 +254,23 @@ def _read_kept(
     world.events["snapshot read"] += 1
     if world.contents.setdefault(kept.manifest_id, state) != state:
         world.broken("broken", f"the snapshot of manifest {kept.manifest_id} has changed")
+    if world.random.random() < 0.3:
+        _extend(world, snapshots, kept)
     if kept.is_for_ever and world.random.random() < 0.5:
         entries = [s for s in snapshots.list() if s.manifest_id == kept.manifest_id]
         world.kept = [one for one in world.kept if one.manifest_id != kept.manifest_id]
         snapshots.drop(*(entry.id for entry in entries))
+
+
+def _extend(world: World, snapshots: Snapshots, kept: Kept) -> None:
+    entry = next((s for s in snapshots.list() if s.manifest_id == kept.manifest_id), None)
+    if entry is None:
+        return
+    try:
+        snapshots.extend(entry.id, None if kept.is_for_ever else 200)
+        world.events["snapshot extended"] += 1
+    except KeyError:
+        world.events["snapshot gone before it was extended"] += 1
 
 
 def compactor(world: World, process: Process) -> None:

@@ -15,6 +15,7 @@ wrong by up to an hour each way; hours and days that pass at once.
 
 import logging
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from random import Random
 from typing import Literal
@@ -74,6 +75,7 @@ class Knobs:
     faults: Faults = _STORM
     freezes: float = 0.01
     freeze_max_ms: float = 10 * _MINUTE_MS
+    sleepers: str = ""  # only processes whose names begin like this are frozen
     kills: float = 0.002
     leaps: float = 0.001
     skew_ms: int = _HOUR_MS
@@ -84,6 +86,7 @@ class Knobs:
     ordered_acks: bool = True
     patience_ms: int = _MINUTE_MS
     writers: int = 3
+    peace_ms: int = 30_000  # the most between two writers' lives
     roles: tuple[str, ...] = tuple(name for name in ROLES if name != "writer")  # once each
 
     @classmethod
@@ -92,6 +95,7 @@ class Knobs:
         storm = random.choice([0.0, 0.5, 1.0, 1.0])
         faults = Faults(0.1 * storm, 0.02 * storm, 0.05 * storm, 0.02 * storm, 0.03)
         return cls(
+            steps=random.choice([500, 1000, 2000]),
             faults=faults,
             freezes=random.choice([0.0, 0.005, 0.02]),
             freeze_max_ms=random.choice([5_000, 2 * _MINUTE_MS, 4 * _HOUR_MS]),
@@ -105,6 +109,7 @@ class Knobs:
             ordered_acks=random.random() < 0.75,
             patience_ms=random.choice([300, 10_000, _MINUTE_MS]),
             writers=random.choice([1, 2, 3]),
+            peace_ms=random.choice([2_000, 30_000, 300_000]),
         )
 
 
@@ -127,6 +132,7 @@ class Simulation:
     def __init__(self, seed: int, mode: Mode = "native", knobs: Knobs | None = None) -> None:
         self.seed, self.mode = seed, mode
         self.random = Random(f"{mode} {seed}")
+        self._is_chosen = knobs is not None
         self.knobs = knobs or Knobs.drawn(self.random)
         self.scheduler = Scheduler(
             self.random,
@@ -222,6 +228,10 @@ class Simulation:
         return self.knobs.snapshot_ttl_ms
 
     @property
+    def peace_ms(self) -> int:
+        return self.knobs.peace_ms
+
+    @property
     def compaction(self) -> CompactionOptions:
         return replace(_TINY, wal_count=self.random.choice([1, 2, 4]))
 
@@ -253,6 +263,8 @@ class Simulation:
         knobs, drawn = self.knobs, self.random.random()
         creates = when == "before" and call.verb in ("put_if_absent", "insert")
         freezes = knobs.freezes * (_BEFORE_CREATES if creates else 1)
+        if not me.process.name.startswith(knobs.sleepers):
+            freezes = 0.0
         if drawn < freezes:
             self.events[f"frozen {when} {call.verb}"] += 1
             self.events["frozen"] += 1
@@ -296,8 +308,8 @@ class Simulation:
         if not isinstance(error, BrokenPromiseError):
             kind = "stuck" if isinstance(error, StuckError) else "broken"
             broken = BrokenPromiseError(kind, f"{type(error).__name__}: {error}")
-        broken.add_note(f"seed {self.seed}, {self.mode}, step {self.scheduler.steps}")
-        broken.add_note(f"{self.knobs}")
+        known = f"{self.seed}, {self.mode!r}" + (f", {self.knobs}" if self._is_chosen else "")
+        broken.add_note(f"at step {self.scheduler.steps}; again: Simulation({known}).run()")
         raise broken from (error if broken is not error else None)
 
 
@@ -328,7 +340,7 @@ class _Listening(logging.Handler):
         logger.setLevel(self._before[1])
 
 
-def count(reports: "list[SimulationReport]") -> Counter[str]:
+def count(reports: Iterable[SimulationReport]) -> Counter[str]:
     """All events of several simulations."""
     total: Counter[str] = Counter()
     for report in reports:

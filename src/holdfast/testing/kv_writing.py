@@ -36,10 +36,10 @@ class _Writing:
         self.latest: dict[bytes, tuple[Write, WriteHandle]] = {}
 
     def live(self) -> None:
-        steps = [self.write] * 5 + [self.settle] * 3
+        steps = [self.write] * 8 + [self.settle] * 4
         steps += [self.flush, self.get, self.look, self.refresh, self.snapshot, self.wait]
         try:
-            for _ in range(self.world.random.randrange(3, 25)):
+            for _ in range(self.world.random.randrange(3, 80)):
                 if self.world.is_over:
                     break
                 self.world.random.choice(steps)()
@@ -55,6 +55,8 @@ class _Writing:
         random = self.world.random
         keys = random.sample(KEYS, random.choice([1, 1, 2, 4]))
         deleted = [key for key in keys if random.random() < 0.25]
+        if random.random() < 0.3:  # a key that nobody will write again, to hide a loss
+            keys.append(b"u%d" % self.world.ledger.now())
         write = self.world.ledger.begin(
             [key for key in keys if key not in deleted], deleted, b"x" * random.randrange(40)
         )
@@ -157,7 +159,7 @@ def writer_options(world: World) -> Options:
 
 
 def writer(world: World, process: Process) -> None:
-    pause(world, world.random.choice([500, 30_000]))
+    pause(world, world.random.choice([500, world.peace_ms]))
     with tolerated(world, process):
         _Writing(world, process).live()
 
