@@ -6,7 +6,17 @@ import sys
 
 from benchmarks import harness, page
 
-PARTS = ("logs", "raft_wal", "pysyncobj", "spark", "kv_spark")
+PARTS = (
+    "logs",
+    "raft_wal",
+    "file_log",
+    "kv",
+    "pysyncobj",
+    "bars",
+    "spark",
+    "kv_spark",
+    "bars_spark",
+)
 
 
 def main() -> None:

@@ -65,3 +65,11 @@ def test_every_size_over_many_regions(size: int) -> None:
     data[int(stops[-1]) - 1] ^= 0x80
     found = checksums.mismatches(memoryview(data), starts, stops, crcs)
     assert found == [len(payloads) - 1]
+
+
+@pytest.mark.parametrize("width", [1, 2, 3, 16, 17])
+@pytest.mark.parametrize("count", [0, 1, 9000])
+def test_records_of_one_width_are_summed_as_if_alone(width: int, count: int) -> None:
+    data = Random(width).randbytes(width * count)
+    alone = [crc32(data[start : start + width]) for start in range(0, len(data), width)]
+    assert checksums.crc32_each(memoryview(data), width).tolist() == alone

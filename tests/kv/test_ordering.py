@@ -3,7 +3,7 @@ import random
 import pyarrow as pa
 import pytest
 
-from holdfast.kv.ordering import sort_order
+from holdfast.kv.ordering import common_prefix, sort_order
 
 
 def _keys(seed: int) -> list[bytes]:
@@ -20,7 +20,12 @@ def _keys(seed: int) -> list[bytes]:
 def test_the_order_is_that_of_bytes_and_equal_keys_stay(seed: int) -> None:
     keys = _keys(seed)
     expected = sorted(range(len(keys)), key=keys.__getitem__)
-    assert sort_order(pa.array(keys, pa.binary())).tolist() == expected
+    array = pa.array(keys, pa.binary())
+    assert sort_order(array).tolist() == expected
+    if keys:
+        shared = common_prefix(min(keys), max(keys))
+        assert all(key[:shared] == keys[0][:shared] for key in keys)
+        assert sort_order(array, shared).tolist() == expected
 
 
 @pytest.mark.parametrize("count", [3, 300])

@@ -66,8 +66,9 @@ def test_a_range_is_read_with_few_requests() -> None:
     assert list(opened.scan(b"00101", b"00102")) == []
 
 
-def test_backwards_the_last_chunk_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.kv.tables._READ_SIZE", 50_000)
+@pytest.mark.parametrize("limit", ["_READ_SIZE", "_CHUNK_SIZE"])
+def test_backwards_the_last_chunk_comes_first(monkeypatch: pytest.MonkeyPatch, limit: str) -> None:
+    monkeypatch.setattr(f"holdfast.kv.tables.{limit}", 50_000)
     _, opened = table()
     chunks = list(opened.scan(b"00100", b"30000", reverse=True))
     assert len(chunks) > 5

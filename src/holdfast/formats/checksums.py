@@ -9,6 +9,7 @@ entry would alone; any burst of up to 32 bits is always seen.
 """
 
 from collections.abc import Callable
+from functools import lru_cache
 
 import google_crc32c
 import numpy as np
@@ -19,6 +20,7 @@ Offsets = npt.NDArray[np.int64]
 Crcs = npt.NDArray[np.uint32]
 
 _REGION_SIZE = 1 << 20  # stays in the processor's cache
+_GROUP_COUNT = 8192
 _ONES = 0xFFFFFFFF
 
 
@@ -58,6 +60,40 @@ class Kind:
 
 CRC32 = Kind(crc32, lambda crc, data: int(crc32(data, crc)))
 CRC32C = Kind(crc32c, google_crc32c.extend)
+
+
+def crc32_each(data: memoryview, width: int) -> Crcs:
+    """CRC-32 of each `width` bytes of data.
+
+    Since a CRC is linear, that of a record is what each of its bytes would bring about alone,
+    XORed.  So tables take the place of calls, one for two bytes, and records go through in groups
+    that stay in the processor's cache.
+    """
+    count, pairs = len(data) // width, width // 2
+    words = np.ndarray((count, pairs), "<u2", data, strides=(width, 2))
+    columns = [words[:, place] for place in range(pairs)]
+    if width % 2:
+        columns.append(np.frombuffer(data, np.uint8)[width - 1 :: width])
+    found = np.full(count, crc32(bytes(width)), np.uint32)
+    for start in range(0, count, _GROUP_COUNT):
+        here = slice(start, start + _GROUP_COUNT)
+        for column, table in zip(columns, _tables(width), strict=True):
+            found[here] ^= table.take(column[here])
+    return found
+
+
+@lru_cache(maxsize=8)
+def _tables(width: int) -> list[Crcs]:
+    """What the first two bytes of a record do to its CRC, what the next two do, and so on."""
+    alone = np.array(
+        [
+            [crc32(bytes(place) + bytes([byte]) + bytes(width - 1 - place)) for byte in range(256)]
+            for place in range(width)
+        ],
+        np.uint32,
+    ) ^ np.uint32(crc32(bytes(width)))
+    pairs = zip(alone[:-1:2], alone[1::2], strict=False)
+    return [*((first ^ second[:, None]).ravel() for first, second in pairs), *alone[width & ~1 :]]
 
 
 def mismatches(

@@ -10,6 +10,7 @@ holds one chunk of each source, however long they are.
     without_tombstones(rows), reversed_rows(rows)
 """
 
+from collections import deque
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any
@@ -20,7 +21,7 @@ import pyarrow.compute as pc
 
 from holdfast.formats.sst import EMPTY, Rows
 from holdfast.formats.sst.rows import numbers
-from holdfast.kv.ordering import sort_order
+from holdfast.kv.ordering import common_prefix, sort_order
 
 
 def merge_rows(sources: Sequence[Rows]) -> Rows:
@@ -32,7 +33,8 @@ def merge_rows(sources: Sequence[Rows]) -> Rows:
     if all(_last_key(rows) < _first_key(after) for rows, after in pairwise(by_key)):
         return Rows.concat(by_key)  # nothing overlaps: keys that were written in their order
     rows = Rows.concat(found)
-    order = numbers(sort_order(rows.keys))  # it is stable, so the newest of a key stays first
+    shared = common_prefix(_first_key(by_key[0]), max(map(_last_key, found)))
+    order = numbers(sort_order(rows.keys, shared))  # it is stable, so the newest stays first
     keys = rows.keys.take(order)
     new = pc.not_equal(keys[1:], keys[:-1])
     if not pc.all(new).as_py():
@@ -47,11 +49,11 @@ def merge(streams: Sequence[Iterator[Rows]], *, reverse: bool = False) -> Iterat
     Streams give chunks that are not empty and rise; with `reverse`, each chunk still rises, but
     lies below the one before it, and so it is with what comes out.
     """
-    sources = [_Source(stream) for stream in streams]
+    sources = [_Source(stream, reverse) for stream in streams]
     while len(sources := [source for source in sources if source.fill()]) > 1:
-        ends = [source.end(reverse) for source in sources]
+        ends = [source.end() for source in sources]
         bound = max(ends) if reverse else min(ends)
-        yield merge_rows([source.take(bound, reverse) for source in sources])
+        yield merge_rows([rows for source in sources for rows in source.take(bound)])
     for source in sources:
         yield from source.rest()
 
@@ -69,38 +71,57 @@ def reversed_rows(rows: Rows) -> Rows:
 
 
 class _Source:
-    """A stream and the rest of the chunk that it gave last."""
+    """A stream, and what it gave and was not taken yet: at least half a chunk, while there is more.
 
-    __slots__ = ("_rows", "_stream")
+    Were there less, it would end before the others, and steps would be short.
+    """
 
-    def __init__(self, stream: Iterator[Rows]) -> None:
-        self._stream, self._rows = stream, EMPTY
+    __slots__ = ("_chunks", "_count", "_enough", "_reverse", "_stream")
+
+    def __init__(self, stream: Iterator[Rows], reverse: bool) -> None:
+        self._stream, self._reverse = stream, reverse
+        self._chunks: deque[Rows] = deque()
+        self._count = self._enough = 0
 
     def fill(self) -> bool:
-        """Have a chunk, unless the stream is at its end."""
-        if not len(self._rows):
-            self._rows = next(self._stream, EMPTY)
-        return len(self._rows) > 0
+        """Have rows, unless the stream is at its end."""
+        while self._count <= self._enough:
+            rows = next(self._stream, EMPTY)
+            if not len(rows):
+                break
+            self._chunks.append(rows)
+            self._count, self._enough = self._count + len(rows), len(rows) // 2
+        return self._count > 0
 
-    def end(self, reverse: bool) -> bytes:
-        """The last key of the chunk in the order of the scan."""
-        return _first_key(self._rows) if reverse else _last_key(self._rows)
+    def end(self) -> bytes:
+        """The last key in the order of the scan."""
+        return self._end(self._chunks[-1])
 
-    def take(self, bound: bytes, reverse: bool) -> Rows:
+    def take(self, bound: bytes) -> list[Rows]:
         """Cut off what lies up to the bound, itself included."""
-        rows = self._rows
-        if self.end(reverse) == bound:
-            self._rows = EMPTY
-            return rows
-        at = rows.find(bound if reverse else bound + b"\0")
-        before, behind = rows.slice(0, at), rows.slice(at, len(rows))
-        self._rows, taken = (before, behind) if reverse else (behind, before)
+        taken: list[Rows] = []
+        while self._chunks and not self._is_behind(bound, self._chunks[0]):
+            taken.append(self._chunks.popleft())
+        if self._chunks:
+            rows = self._chunks[0]
+            at = rows.find(bound if self._reverse else bound + b"\0")
+            before, behind = rows.slice(0, at), rows.slice(at, len(rows))
+            cut, self._chunks[0] = (behind, before) if self._reverse else (before, behind)
+            taken.append(cut)
+        self._count -= sum(map(len, taken))
         return taken
 
     def rest(self) -> Iterator[Rows]:
-        """The chunk, and all that follow."""
-        yield self._rows
+        """All that was not taken, and all that follows."""
+        yield from self._chunks
         yield from self._stream
+
+    def _end(self, rows: Rows) -> bytes:
+        return _first_key(rows) if self._reverse else _last_key(rows)
+
+    def _is_behind(self, bound: bytes, rows: Rows) -> bool:
+        end = self._end(rows)
+        return end < bound if self._reverse else end > bound
 
 
 def _first_key(rows: Rows) -> bytes:

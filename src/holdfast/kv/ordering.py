@@ -18,13 +18,16 @@ _WORD = 8
 _FEW = 200  # keys that are sorted faster than looked at
 
 
-def sort_order(keys: Any) -> Places:
-    """The places of a binary array's keys in rising order; equal ones stay as they were."""
+def sort_order(keys: Any, shared: int | None = None) -> Places:
+    """The places of a binary array's keys in rising order; equal ones stay as they were.
+
+    `shared`: how many bytes all of them begin with, if known.
+    """
     if len(keys) < _FEW:
         few: Places = integers(pc.array_sort_indices(keys)).astype(np.int64)
         return few
-    words = _words(keys)
-    order = np.argsort(words, kind="stable")
+    words = _words(keys, _shared(keys) if shared is None else shared)
+    order = np.argsort(words, kind="stable")  # integers in sorted runs are merged
     ordered = words[order]
     same = ordered[1:] == ordered[:-1]
     if same.any():
@@ -36,28 +39,31 @@ def sort_order(keys: Any) -> Places:
     return order
 
 
-def _words(keys: Any) -> npt.NDArray[np.uint64]:
-    """Eight bytes of each key as a number; a key that ends before them counts as zeros there."""
-    ends, data = column(keys)
-    skipped = _common(keys)
-    starts, lengths = ends[:-1].astype(np.int64) + skipped, np.diff(ends) - skipped
-    raw = np.frombuffer(data, np.uint8)
-    words = np.zeros(len(keys), np.uint64)
-    for place in range(_WORD):
-        words <<= np.uint64(8)
-        inside = lengths > place
-        if inside.all():
-            words |= raw[starts + place]
-        else:
-            words[inside] |= raw[starts[inside] + place]
-    return words
-
-
-def _common(keys: Any) -> int:
-    """How many bytes all keys begin with."""
-    extremes = pc.min_max(keys)
-    low, high = extremes["min"].as_py(), extremes["max"].as_py()
+def common_prefix(low: bytes, high: bytes) -> int:
+    """How many bytes all keys between these two begin with."""
     for place, (a, b) in enumerate(zip(low, high, strict=False)):
         if a != b:
             return place
     return min(len(low), len(high))
+
+
+def _shared(keys: Any) -> int:
+    extremes = pc.min_max(keys)
+    return common_prefix(extremes["min"].as_py(), extremes["max"].as_py())
+
+
+def _words(keys: Any, skipped: int) -> npt.NDArray[np.uint64]:
+    """Eight bytes of each key as a number; a key that ends before them counts as zeros there."""
+    ends, data = column(keys)
+    if len(data) < _WORD:
+        data = memoryview(bytes(data) + bytes(_WORD))
+    starts, stops = ends[:-1] + np.int32(skipped), ends[1:]
+    # Eight bytes from every place, without a copy; those of the last keys begin before the key.
+    raw = np.ndarray(len(data) - _WORD + 1, ">u8", data, strides=(1,))
+    places = np.minimum(starts, len(raw) - 1)
+    words: npt.NDArray[np.uint64] = raw[places].astype(np.uint64)
+    words <<= 8 * (starts - places).astype(np.uint64)
+    beyond = 8 * np.maximum(_WORD - (stops - starts), 0).astype(np.uint64)
+    words >>= beyond
+    words <<= beyond
+    return words

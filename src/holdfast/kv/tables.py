@@ -6,7 +6,6 @@ of a store.  A table holds nothing itself, so there may be a hundred thousand of
 
 from collections import OrderedDict
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,6 +30,7 @@ from holdfast.runtime import Runtime
 CACHE_SIZE = 64 * 2**20
 _TAIL_SIZE = 64 * 1024  # of most tables it holds filter, index and footer
 _READ_SIZE = 2**20
+_CHUNK_SIZE = 2 * 2**20  # of rows at once; memory for more would not be reused, but taken anew
 _HEAD = -1
 
 
@@ -50,8 +50,10 @@ class Cache:
             self.misses += 1
             return None
         self.hits += 1
-        with suppress(KeyError):
+        try:  # noqa: SIM105 - suppress() would take half the time of a get
             self._kept.move_to_end(key)
+        except KeyError:
+            pass
         return found[0]
 
     def put(self, key: tuple[str, int], thing: Any, size: int) -> None:
@@ -113,16 +115,20 @@ class Table:
     ) -> Iterator[Rows]:
         """The rows with start <= key < stop in chunks; with `reverse`, the last chunk first."""
         head = self._head()
-        groups = _groups(head.index, head.index.range(start, stop), read_size or _READ_SIZE)
-        for numbers in reversed(groups) if reverse else groups:
-            rows = self._rows(head, numbers).range(start, stop)
-            if len(rows):
-                yield rows
+        index = head.index
+        requests = _groups(index, index.range(start, stop), read_size or _READ_SIZE)
+        for request in reversed(requests) if reverse else requests:
+            first = index.offsets[request.start]
+            data = memoryview(self._read(first, index.offsets[request.stop]))
+            chunks = _groups(index, request, _CHUNK_SIZE)
+            for numbers in reversed(chunks) if reverse else chunks:
+                rows = self._rows(index, numbers, data, first).range(start, stop)
+                if len(rows):
+                    yield rows
 
-    def _rows(self, head: Head, numbers: range) -> Rows:
-        offsets = head.index.offsets
-        first, last = offsets[numbers.start], offsets[numbers.stop]
-        data = memoryview(self._read(first, last))
+    def _rows(self, index: Index, numbers: range, data: memoryview, first: int) -> Rows:
+        """The rows of some blocks; `data` is the object from byte `first` on."""
+        offsets = index.offsets
         return Rows.concat(
             [
                 decode_block(
@@ -139,6 +145,9 @@ class Table:
         if found is None:
             start, stop = head.index.span(number)
             found = open_block(self._read(start, stop), where=self.name, offset=start)
+            self._cache.put((self.name, number), found, found.size)
+        elif not found.is_listed:  # it is asked again, so it is worth it
+            found.list_keys()
             self._cache.put((self.name, number), found, found.size)
         return found
 

@@ -21,7 +21,7 @@ def test_the_first_manifest_is_of_an_empty_store() -> None:
 def test_a_run_finds_by_key() -> None:
     run = Run(7, SSTS, 1, 4)
     found = [run.find(key) for key in (b"a", b"b", b"c", b"d", b"z")]
-    assert [sst and sst.id for sst in found] == [None, 2, 2, 3, 4]
+    assert found == [-1, 0, 0, 1, 2]
     assert (len(run), run[0].id, run[-1].id) == (3, 2, 4)
     with pytest.raises(IndexError):
         run[3]

@@ -40,11 +40,14 @@ def test_blocks_are_read_as_written(
     assert found == rows
     assert len(data) % 8 == 0
     opened = open_block(memoryview(data))
-    assert [(key, *(opened.get(key) or ())) for key in sorted(table)[-len(rows) :]] == (
-        rows.to_pairs()
-    )
-    for key in (b"", b"\xff" * 21, *(key + b"\0" for key in table)):
-        assert opened.get(key) == next((r[1:] for r in rows.to_pairs() if r[0] == key), None)
+    there = {key: (value, seq) for key, value, seq in rows.to_pairs()}
+    asked = [*table, b"", b"\xff" * 21, *(key + b"\0" for key in table)]
+    assert [opened.get(key) for key in asked] == [there.get(key) for key in asked]
+    size = opened.size
+    opened.list_keys()
+    assert [opened.get(key) for key in asked] == [there.get(key) for key in asked]
+    assert opened.is_listed
+    assert opened.size > size
 
 
 def test_plain_blocks_become_arrays_without_a_copy() -> None:

@@ -52,10 +52,9 @@ class Run:
             self._first_keys = keys
         return self._first_keys
 
-    def find(self, key: bytes) -> SstInfo | None:
-        """The only SST of this run that may hold the key."""
-        place = bisect_right(self.first_keys, key) - 1
-        return self[place] if place >= 0 else None
+    def find(self, key: bytes) -> int:
+        """The place of the only SST of this run that may hold the key, or -1."""
+        return bisect_right(self.first_keys, key) - 1
 
     def range(self, start: bytes | None, stop: bytes | None) -> list[SstInfo]:
         """The SSTs that may hold keys with start <= key < stop; None is no bound."""

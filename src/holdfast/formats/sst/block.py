@@ -8,13 +8,15 @@ body  := key_ends:i32[rows + 1] value_ends:i32[rows + 1] seqs:u64[rows] valid:bi
 The checksum covers all that follows it.  With codec 1 the body is zstd's.  What is decoded never
 points outside the body, whatever the bytes say.
 
-    encode_block(rows, compression)     bytes
+    encode_block(rows, compression)     bytes; append_block(out, rows, compression): to others
     decode_block(data)                  Rows, over the same memory where it is not compressed
     open_block(data)                    a Block, verified once, that answers get(key) many times
     block_get(data, key)                (value or None, seq), or None where the key is not
 """
 
 import struct
+from bisect import bisect_left
+from itertools import pairwise
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -34,6 +36,7 @@ CRC = struct.Struct("<I")
 BODY_SIZE_MAX = 2**31 - 1
 # A compressed body is unpacked into memory that is taken before its bytes are believed.
 UNPACKED_SIZE_MAX = 1 << 26
+_LISTED_OVERHEAD = 41  # what an object of bytes takes besides them, and its place in a list
 _ZSTD = pa.Codec("zstd")
 
 
@@ -65,19 +68,32 @@ def sections(rows: int, keys_size: int, values_size: int) -> Sections:
 
 def encode_block(rows: Rows, compression: Compression = None) -> bytes:
     """The block of these rows, at least one."""
+    out = bytearray()
+    append_block(out, rows, compression)
+    return bytes(out)
+
+
+def append_block(out: bytearray, rows: Rows, compression: Compression = None) -> None:
+    """The same, behind what is there: rows are copied once, to where they are written from."""
     values, valid = _values(rows.values)
     key_ends, keys = _columns(rows.keys)
     value_ends, value_bytes = _columns(values)
-    parts = [key_ends, value_ends, integers(rows.seqs).data, valid, keys, value_bytes]
-    body = b"".join([piece for part in parts for piece in (part, bytes(-part.nbytes % 8))])
-    if len(body) > BODY_SIZE_MAX:
-        raise ValueError(f"a block of {len(body)} bytes; the most is {BODY_SIZE_MAX}")
     counts = len(rows), keys.nbytes, value_bytes.nbytes
-    if compression and len(body) <= UNPACKED_SIZE_MAX:
-        packed = _ZSTD.compress(body, asbytes=True)
-        if len(packed) < len(body):
-            return _framed(CODECS[compression], counts, packed)
-    return _framed(CODECS[None], counts, body)
+    size, codec, start = sections(*counts).stop, None, len(out)
+    if size > BODY_SIZE_MAX:
+        raise ValueError(f"a block of {size} bytes; the most is {BODY_SIZE_MAX}")
+    out += bytes(HEADER.size)
+    body = len(out)
+    for part in (key_ends, value_ends, integers(rows.seqs).data, valid, keys, value_bytes):
+        out += part
+        out += bytes(-part.nbytes % 8)
+    if compression and size <= UNPACKED_SIZE_MAX:
+        packed = _ZSTD.compress(memoryview(out)[body:], asbytes=True)
+        if len(packed) < size:
+            size, codec = len(packed), compression
+            out[body:] = packed + bytes(-size % 8)
+    HEADER.pack_into(out, start, 0, CODECS[codec], *counts, size)
+    CRC.pack_into(out, start, crc32c(memoryview(out)[start + CRC.size :]))
 
 
 def decode_block(data: Bytes, *, where: str = "block", offset: int = 0) -> Rows:
@@ -95,17 +111,31 @@ def decode_block(data: Bytes, *, where: str = "block", offset: int = 0) -> Rows:
 
 
 class Block:
-    """A verified block, unpacked: finds a key without turning the others into objects."""
+    """A verified block, unpacked: finds a key without turning the others into objects.
 
-    __slots__ = ("_at", "_body", "_key_ends", "_keys", "_seqs", "_value_ends")
+    Who will ask it many times calls `list_keys` once: it takes as long as ten gets and some memory,
+    and then a get takes a tenth.
+    """
+
+    __slots__ = (
+        "_body",
+        "_key_ends",
+        "_keys",
+        "_listed",
+        "_seqs",
+        "_valid",
+        "_value_ends",
+        "_values",
+    )
 
     def __init__(self, body: bytes, count: int, at: Sections) -> None:
         view = memoryview(body)
-        self._body, self._at = body, at
+        self._body, self._valid, self._values = body, at.valid, at.values
         self._keys = body[at.keys : at.values]
         self._key_ends = view[: 4 * count + 4].cast("i")
         self._value_ends = view[at.value_ends : at.value_ends + 4 * count + 4].cast("i")
         self._seqs = view[at.seqs : at.valid].cast("Q")
+        self._listed: list[bytes] | None = None
 
     def __len__(self) -> int:
         return len(self._seqs)
@@ -113,10 +143,36 @@ class Block:
     @property
     def size(self) -> int:
         """Bytes it keeps in memory, near enough for a cache."""
-        return len(self._body) + len(self._keys)
+        listed = 0 if self._listed is None else len(self._keys) + _LISTED_OVERHEAD * len(self)
+        return len(self._body) + len(self._keys) + listed
+
+    @property
+    def is_listed(self) -> bool:
+        return self._listed is not None
+
+    def list_keys(self) -> None:
+        """Make an object of every key, so that they are compared without Python's help."""
+        keys, ends = self._keys, self._key_ends.tolist()
+        self._listed = [keys[start:stop] for start, stop in pairwise(ends)]
 
     def get(self, key: bytes) -> Found | None:
         """Value and seq of this key; a value of None is a tombstone, None is no such key here."""
+        listed = self._listed
+        if listed is None:
+            i = self._find(key)
+        else:
+            i = bisect_left(listed, key)
+            if i == len(listed) or listed[i] != key:
+                return None
+        if i < 0:
+            return None
+        body, ends, values = self._body, self._value_ends, self._values
+        if not body[self._valid + (i >> 3)] >> (i & 7) & 1:
+            return None, self._seqs[i]
+        return body[values + ends[i] : values + ends[i + 1]], self._seqs[i]
+
+    def _find(self, key: bytes) -> int:
+        """The place of this key, or -1."""
         ends, keys = self._key_ends, self._keys
         i, high = 0, len(self._seqs)
         while i < high:  # the bisect module would call a function for every step
@@ -125,12 +181,7 @@ class Block:
                 i = middle + 1
             else:
                 high = middle
-        if i == len(self._seqs) or keys[ends[i] : ends[i + 1]] != key:
-            return None
-        body, at, ends = self._body, self._at, self._value_ends
-        if not body[at.valid + (i >> 3)] >> (i & 7) & 1:
-            return None, self._seqs[i]
-        return body[at.values + ends[i] : at.values + ends[i + 1]], self._seqs[i]
+        return i if i < len(self._seqs) and keys[ends[i] : ends[i + 1]] == key else -1
 
 
 def open_block(data: Bytes, *, where: str = "block", offset: int = 0) -> Block:
@@ -142,11 +193,6 @@ def open_block(data: Bytes, *, where: str = "block", offset: int = 0) -> Block:
 def block_get(data: Bytes, key: bytes) -> Found | None:
     """What a block says of one key.  Who asks it often opens it once."""
     return open_block(data).get(key)
-
-
-def _framed(codec: int, counts: tuple[int, int, int], body: bytes) -> bytes:
-    rest = HEADER.pack(0, codec, *counts, len(body))[CRC.size :] + body + bytes(-len(body) % 8)
-    return CRC.pack(crc32c(rest)) + rest
 
 
 def _columns(array: Any) -> tuple[memoryview, memoryview]:

@@ -18,7 +18,8 @@ import numpy.typing as npt
 from isal.isal_zlib import crc32
 
 from holdfast.errors import CorruptError
-from holdfast.formats.checksums import crc32c
+from holdfast.formats.checksums import crc32_each, crc32c
+from holdfast.formats.sst.rows import column
 
 Hashes = npt.NDArray[np.uint32]
 
@@ -26,6 +27,9 @@ HEADER_SIZE = 8
 BITS_PER_KEY = 14
 _PATTERN_COUNT = 4096
 _PATTERN_BITS = 5
+# Keys of one length are hashed without a call for each, if they are worth the tables it takes.
+_MANY_KEYS = 4096
+_WIDTH_MAX = 32
 
 
 def _patterns() -> npt.NDArray[np.uint64]:
@@ -42,6 +46,11 @@ _MASKS: list[int] = _PATTERNS.tolist()
 
 def key_hashes(keys: Any) -> Hashes:
     """The hash of every key of an Arrow array."""
+    if len(keys) >= _MANY_KEYS:
+        ends, data = column(keys)
+        width = int(ends[1] - ends[0])
+        if width <= _WIDTH_MAX and (np.diff(ends) == width).all():
+            return crc32_each(data[ends[0] : ends[-1]], width)
     return np.fromiter(map(crc32, keys.to_pylist()), np.uint32, len(keys))
 
 

@@ -4,7 +4,7 @@ encode_sst(rows, writer_epoch=..., unique_id=...) -> bytes          no rows: a f
 SstWriter(writer_epoch=..., unique_id=...)                          the same, in pieces:
     .add(rows)         in key order over all calls
     .size              what is written so far; the caller decides when it is enough
-    .finish()          (bytes, Info)
+    .finish()          (bytearray, Info)
 decode_sst(data) -> (Info, Rows)                                    everything verified
 """
 
@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from holdfast.errors import CorruptError
-from holdfast.formats.sst.block import Compression, decode_block, encode_block
+from holdfast.formats.sst.block import Compression, append_block, decode_block
 from holdfast.formats.sst.filter import (
     BITS_PER_KEY,
     Hashes,
@@ -59,7 +59,7 @@ class SstWriter:
         self._block_size = block_size
         self._filter_bits = filter_bits if kind is Kind.LEVEL else 0
         self._rest = EMPTY
-        self._blocks: list[bytes] = []
+        self._out = bytearray()
         self._first_keys: list[bytes] = []
         self._offsets = [0]
         self._hashes: list[Hashes] = []
@@ -81,17 +81,16 @@ class SstWriter:
         self._take_note(rows)
         if self._filter_bits:
             self._hashes.append(key_hashes(rows.keys))
-        rows = Rows.concat([self._rest, rows]) if len(self._rest) else rows
-        start = 0
-        for stop in _cuts(rows, self._block_size):
-            self._write(rows.slice(start, stop))
+        held, start = self._rest.size + (_ROW_OVERHEAD - 8) * len(self._rest), 0
+        for stop in _cuts(rows, self._block_size, held):
+            self._write(self._with_rest(rows.slice(start, stop)))
             start = stop
         if start:  # a slice would keep all of them
             rows = rows.take(np.arange(start, len(rows)))
-        self._rest = rows
+        self._rest = self._with_rest(rows)
 
-    def finish(self) -> tuple[bytes, Info]:
-        """The whole object, and what its footer says."""
+    def finish(self) -> tuple[bytearray, Info]:
+        """The whole object, and what its footer says; to be called once, at the end."""
         if len(self._rest):
             self._write(self._rest)
             self._rest = EMPTY
@@ -109,14 +108,19 @@ class SstWriter:
         if info.block_meta_offset + len(index) > OBJECT_SIZE_MAX:
             raise ValueError(f"an SST of more than {OBJECT_SIZE_MAX} bytes")
         footer = encode_footer(info)
-        data = b"".join([*self._blocks, bloom, index, footer])
-        return data, replace(info, size=len(data))
+        for part in (bloom, index, footer):
+            self._out += part
+        return self._out, replace(info, size=len(self._out))
+
+    def _with_rest(self, rows: Rows) -> Rows:
+        """The rows that waited for the next block, once, and these."""
+        rest, self._rest = self._rest, EMPTY
+        return Rows.concat([rest, rows]) if len(rest) else rows
 
     def _write(self, rows: Rows) -> None:
-        block = encode_block(rows, self._info.compression)
-        self._blocks.append(block)
+        append_block(self._out, rows, self._info.compression)
         self._first_keys.append(rows.keys[0].as_py())
-        self._offsets.append(self._offsets[-1] + len(block))
+        self._offsets.append(len(self._out))
 
     def _take_note(self, rows: Rows) -> None:
         """Refuse what the format cannot hold; count what the footer will say."""
@@ -157,7 +161,7 @@ def encode_sst(
         filter_bits=filter_bits,
     )
     writer.add(rows)
-    return writer.finish()[0]
+    return bytes(writer.finish()[0])
 
 
 def decode_sst(data: bytes | memoryview, *, where: str = "sst") -> tuple[Info, Rows]:
@@ -211,13 +215,15 @@ def _check(rows: Rows) -> None:
         raise ValueError("keys that do not rise")
 
 
-def _cuts(rows: Rows, block_size: int) -> list[int]:
-    """Where full blocks end.  What follows the last cut is less than a block."""
+def _cuts(rows: Rows, block_size: int, held: int) -> list[int]:
+    """Where full blocks end, `held` bytes being in the first already; then less than a block."""
     key_ends, value_ends = column(rows.keys)[0], column(rows.values)[0]
     sizes = key_ends.astype(np.int64) + value_ends
     sizes += _ROW_OVERHEAD * np.arange(len(sizes))
-    cuts, start = [], 0
-    while sizes[-1] - sizes[start] >= block_size:
-        start = max(int(np.searchsorted(sizes, sizes[start] + block_size, "right")) - 1, start + 1)
+    cuts, start, begun = [], 0, sizes[0] - held
+    while sizes[-1] - begun >= block_size:
+        fitting = int(np.searchsorted(sizes, begun + block_size, "right")) - 1
+        start = fitting if held else max(fitting, start + 1)
         cuts.append(start)
+        begun, held = sizes[start], 0
     return cuts
