@@ -32,7 +32,7 @@ from holdfast.formats.sst.footer import (
     encode_footer,
 )
 from holdfast.formats.sst.index import decode_index, encode_index
-from holdfast.formats.sst.rows import EMPTY, Rows, column, integers, numbers
+from holdfast.formats.sst.rows import EMPTY, Rows, column, integers
 
 BLOCK_SIZE = 1 << 16
 BLOCK_SIZE_MAX = VALUE_SIZE_MAX = 1 << 30
@@ -126,7 +126,7 @@ class SstWriter:
         """Blocks that end at these places, or a single one."""
         stops = stops or [len(rows)]
         self._offsets += append_blocks(self._out, rows, stops, self._info.compression)
-        self._first_keys += rows.keys.take(numbers(np.array([0, *stops[:-1]]))).to_pylist()
+        self._first_keys += [rows.keys[start].as_py() for start in (0, *stops[:-1])]
 
     def _take_note(self, rows: Rows) -> None:
         """Refuse what the format cannot hold; count what the footer will say."""
@@ -165,6 +165,7 @@ def encode_sst(
         compression=compression,
         block_size=block_size,
         filter_bits=filter_bits,
+        out=Output(rows.size + rows.size // 4 + 4096),
     )
     writer.add(rows)
     return bytes(writer.finish()[0])
