@@ -23,13 +23,15 @@ bench: .venv/ready
 
 docs: .venv/ready
 	$(BIN)/python docs/build.py
+	$(BIN)/mkdocs build --quiet --strict
+	@echo 'build/site/index.html'
 
 proto: .venv/ready
 	$(BIN)/python -m grpc_tools.protoc -Isrc --python_out=src --pyi_out=src src/holdfast/formats/manifest/manifest.proto
 
 .venv/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,bench,spark,pysyncobj,sql,dynamodb]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,docs,bench,spark,pysyncobj,sql,dynamodb]'
 	touch $@
 
 clean:

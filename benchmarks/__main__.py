@@ -6,7 +6,18 @@ import sys
 
 from benchmarks import growth, harness, page
 
-PARTS = ("logs", "raft_wal", "kv", "pysyncobj", "spark", "kv_spark", "growth")
+PARTS = (
+    "logs",
+    "raft_wal",
+    "file_log",
+    "kv",
+    "pysyncobj",
+    "bars",
+    "spark",
+    "kv_spark",
+    "bars_spark",
+    "growth",
+)
 
 
 def main() -> None:

@@ -88,11 +88,11 @@ def test_the_lock_names_its_holder_and_dies_with_it(tmp_path: Path) -> None:
 
 
 def test_an_owner_sweeps_up_half_made_files(tmp_path: Path) -> None:
-    (tmp_path / "x.tmp").write_bytes(b"half")
+    (tmp_path / "x.half").write_bytes(b"half")
     disk = OsDisk(tmp_path)
     assert disk.list() == {}
     disk.lock().release()
-    assert not (tmp_path / "x.tmp").exists()
+    assert not (tmp_path / "x.half").exists()
 
 
 def test_positional_reads_writes_and_maps(tmp_path: Path) -> None:
@@ -145,14 +145,27 @@ def test_another_programs_lock_leaves_its_file_alone(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         disk.lock("theirs")
     disk.create("theirs", b"bytes")
-    (tmp_path / "half.tmp").write_bytes(b"")
+    (tmp_path / "x.half").write_bytes(b"")
     lock = disk.lock("theirs")
     with pytest.raises(LockedError, match=rf"owned by process ({os.getpid()}|unknown);"):
         disk.lock("theirs")
     lock.release()
     disk.lock("theirs").release()
-    assert {path.name for path in tmp_path.iterdir()} == {"theirs", "half.tmp"}
+    assert {path.name for path in tmp_path.iterdir()} == {"theirs", "x.half"}
     assert (tmp_path / "theirs").read_bytes() == b"bytes"
+
+
+def test_a_directory_that_was_renamed_is_made_anew(tmp_path: Path) -> None:
+    for disk in (OsDisk(tmp_path), SimDisk()):
+        disk.create("log/00/x", b"old")
+        disk.make("log/01/y").close()
+        disk.rename("log", "kept")
+        disk.create("log/00/x", b"new")
+        disk.make("log/01/y").close()
+        assert (disk.list("kept/00"), disk.list("log/01")) == ({"x": 3}, {"y": 0})
+        file = disk.open("log/00/x")
+        assert file.read_at(0, 3) == b"new"
+        file.close()
 
 
 def test_rename_and_remove(tmp_path: Path) -> None:
@@ -256,3 +269,71 @@ def test_a_really_full_disk_is_told_as_such(tmp_path: Path) -> None:
     assert "DiskFullError" in result.stderr
     assert "free some space" in result.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+def test_links_inside_the_directory_lead_nowhere(tmp_path: Path) -> None:
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside" / "x").write_bytes(b"secret")
+    (tmp_path / "root").mkdir()
+    (tmp_path / "root" / "link").symlink_to(tmp_path / "outside")
+    disk = OsDisk(tmp_path / "root")
+    for attempt in (
+        lambda: disk.open("link/x"),
+        lambda: disk.make("link/y"),
+        lambda: disk.make("link/deeper/y"),
+        lambda: disk.create("link/y", b""),
+        lambda: disk.list("link"),
+        lambda: disk.directories("link"),
+        lambda: disk.remove("link/x"),
+    ):
+        with pytest.raises(OSError, match="link"):
+            attempt()
+    assert [path.name for path in (tmp_path / "outside").iterdir()] == ["x"]
+
+
+def test_what_was_made_is_durable_when_the_volume_is_synced() -> None:
+    disk = SimDisk()
+    volume = disk.volume()
+    disk.make("a/b/c").write_at(0, b"here")
+    lost = [disk.after_power_cut(Random(seed)) for seed in range(20)]
+    assert not all(image.directories() for image in lost)
+    volume.sync()
+    for seed in range(20):
+        image = disk.after_power_cut(Random(seed))
+        assert image.directories("a") == ["b"]
+        assert image.open("a/b/c").read_at(0, 9) == b"here"
+
+
+def test_a_volume_whose_sync_failed_vouches_for_nothing() -> None:
+    disk = SimDisk()
+    volume = disk.volume()
+    disk.make("x").write_at(0, b"here")
+    disk.posix.fault = Fault("sync eio", disk.posix.calls)
+    with pytest.raises(OSError, match="error"):
+        volume.sync()
+    disk.posix.fault = None
+    with pytest.raises(PoisonedError):
+        volume.sync()
+
+
+def test_holes_are_told_from_data(tmp_path: Path) -> None:
+    disk = OsDisk(tmp_path)
+    file = disk.make("sparse")
+    file.extend(1 << 24)
+    file.extend(1 << 20)
+    assert (file.size(), file.extents(0, 1 << 24), file.last_extent(0, 1 << 24)) == (
+        1 << 24,
+        [],
+        None,
+    )
+    for offset in (0, 1 << 20, 1 << 21, 3 << 21):
+        file.write_at(offset, b"data")
+    disk.volume().sync()
+    found = file.extents(1, 1 << 24)
+    assert [start for start, _ in found[1:]] == [1 << 20, 1 << 21, 3 << 21]
+    last = file.last_extent(1, 1 << 24)
+    assert last is not None
+    assert last[0] <= 3 << 21 < last[1]
+    assert file.last_extent(1, 1 << 21) == found[1]
+    assert file.last_extent((3 << 21) + 8192, 1 << 24) is None
+    assert (tmp_path / "sparse").stat().st_blocks * 512 < 1 << 17

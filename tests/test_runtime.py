@@ -1,10 +1,12 @@
 import os
+import subprocess
 import threading
 import time
 from collections.abc import Sequence
 
 import pytest
 
+from holdfast import runtime
 from holdfast.errors import PoisonedError
 from holdfast.runtime import (
     GroupCommit,
@@ -138,6 +140,22 @@ def test_times_as_text(unix_ms: int, text: str) -> None:
 def test_times_of_others_as_text() -> None:
     assert from_rfc3339("2026-11-15T18:37:33.28967027Z") == 1_794_767_853_289
     assert from_rfc3339("1970-01-01T05:30:00.5+05:30") == 500
+
+
+def test_a_process_is_known_by_its_number_and_its_start() -> None:
+    before = runtime.now_ns()
+    with subprocess.Popen(["sleep", "60"]) as process:
+        started = runtime.process_started_ns(process.pid)
+        assert started is not None
+        assert abs(started - before) < 2 * 10**9
+        assert runtime.was_running(process.pid, runtime.now_ns() + 10**9)
+        assert not runtime.was_running(process.pid, before - 3600 * 10**9)
+        process.kill()
+        while runtime.process_started_ns(process.pid) is not None:
+            pass  # a corpse is none
+    assert runtime.process_started_ns(0) is None
+    assert runtime.own_pid() == os.getpid()
+    assert runtime.open_files_max() > 10
 
 
 def test_workers_answer_in_order_and_raise_the_first_error() -> None:

@@ -13,6 +13,33 @@ LINES_MAX, FUNCTION_LINES_MAX = 400, 50
 # Modules that are tried by a test of another name.
 TRIED_BY = {
     "posix.py": "tests/test_disk.py",
+    "bars/candles.py": "tests/cli/test_bars_read.py",
+    "bars/checking.py": "tests/cli/test_bars_report.py",
+    "reports/bar_files.py": "tests/cli/test_bars_report.py",
+    "reports/bar_logs.py": "tests/cli/test_bars_replay.py",
+    "reports/bars.py": "tests/cli/test_bars_report.py",
+    "reports/candles.py": "tests/demo/test_terminal.py",
+    "cli/bars.py": "tests/cli/test_bars_read.py",
+    "cli/bars_change.py": "tests/cli/test_bars_read.py",
+    "cli/bars_files.py": "tests/cli/test_bars_import.py",
+    "cli/bars_opening.py": "tests/cli/test_bars_write.py",
+    "cli/bars_output.py": "tests/cli/test_bars_read.py",
+    "cli/bars_shape.py": "tests/cli/test_bars_import.py",
+    "cli/bars_times.py": "tests/cli/test_bars_import.py",
+    "testing/faults.py": "tests/test_disk.py",
+    "bars/catalog.py": "tests/bars/test_store.py",
+    "bars/files.py": "tests/bars/test_write_back.py",
+    "bars/foreign.py": "tests/bars/test_golden.py",
+    "bars/group.py": "tests/bars/test_store.py",
+    "bars/logs.py": "tests/bars/test_store.py",
+    "bars/opening.py": "tests/bars/test_store.py",
+    "bars/parts.py": "tests/bars/test_query.py",
+    "bars/pending.py": "tests/bars/test_crashes.py",
+    "bars/reader.py": "tests/bars/test_query.py",
+    "bars/wal.py": "tests/bars/test_replay.py",
+    "testing/bars.py": "tests/bars/test_mutants.py",
+    "testing/bar_ledger.py": "tests/bars/test_mutants.py",
+    "testing/bar_logs.py": "tests/bars/test_mutants.py",
     "logs/file_log/columns.py": "tests/logs/file_log/test_guest.py",
     "logs/file_log/directory.py": "tests/logs/file_log/test_recovery.py",
     "logs/file_log/facts.py": "tests/logs/file_log/test_guest.py",
@@ -78,6 +105,8 @@ TRIED_BY = {
     "spark/jvm.py": "tests/spark/test_sessions.py",
     "spark/shipping.py": "tests/spark/test_cluster.py",
     "spark/sources.py": "tests/spark/test_sessions.py",
+    "spark/bars.py": "tests/spark/test_bar_reader.py",
+    "spark/bar_columns.py": "tests/spark/test_bar_reader.py",
     "spark/kv.py": "tests/spark/test_kv_reader.py",
     "demo/charts.py": "tests/demo/test_report.py",
     "demo/feed.py": "tests/demo/test_rounds.py",
@@ -100,6 +129,8 @@ TOLD_WITH = {
     "raft_entry": "raft_wal",
     "rlog_entry": "rlog",
     "rlog_commit": "rlog",
+    "bar_time": "year_file",
+    "marketstore_wal": "market_wal",
 }
 
 
@@ -146,7 +177,13 @@ def test_every_format_has_its_page_and_its_golden_files() -> None:
 
 def test_only_the_door_syncs_locks_and_renames() -> None:
     guarded = ("fsync", "fdatasync", "flock", "os.rename", "os.replace", "pwritev")
-    for path in (SOURCE / "formats", SOURCE / "logs", SOURCE / "kv", SOURCE / "bucket"):
+    for path in (
+        SOURCE / "formats",
+        SOURCE / "logs",
+        SOURCE / "kv",
+        SOURCE / "bucket",
+        SOURCE / "bars",
+    ):
         for module in path.rglob("*.py"):
             code = ast.unparse(ast.parse(module.read_text()))
             assert not [word for word in guarded if f"{word}(" in code], module

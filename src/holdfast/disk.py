@@ -1,6 +1,6 @@
 """The first door to the world: one directory on a disk, and what it promises.
 
-This is the only module that syncs, locks or renames.  Every log and store relies on:
+Nothing else syncs, locks or renames.  Every log and store relies on:
 
 1. `File.write_at` promises nothing until it was called with `sync=True` or `File.sync` returned;
    then those bytes survive a power cut.
@@ -9,6 +9,8 @@ This is the only module that syncs, locks or renames.  Every log and store relie
 4. After a failed write, resize or sync a File refuses everything: the kernel may have dropped
    the dirty pages and forgotten the error, so a retry could report a lie as success.
 5. Files are 0600 and directories 0700, whatever the umask.
+6. `Volume.sync` makes durable whatever was written through the disk, names included.
+7. No name leads out of the directory: not by its words, and not by a link.
 
 `OsDisk` reaches the operating system through `holdfast.posix`, so that holdfast.testing can put a
 simulated kernel under these very lines.
@@ -22,12 +24,12 @@ from typing import Protocol
 from urllib.parse import unquote, urlsplit
 
 from holdfast.errors import DiskFullError, LockedError, PoisonedError
+from holdfast.posix import FULL, OsLock, OsVolume
 from holdfast.posix import Posix as Posix  # for those who put another in its place
 
 Path = str | os.PathLike[str]
 Buffer = bytes | bytearray | memoryview
-_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-_TEMPORARY = ".tmp"
+_TEMPORARY = ".half"  # not .tmp: MarketStore names so what an operator should look at
 _LOCK = "LOCK"
 
 
@@ -58,6 +60,30 @@ class File(Protocol):
         """
         ...
 
+    def extend(self, size: int) -> None:
+        """Grow the file to `size`, if it is smaller, by a hole that takes no space."""
+        ...
+
+    def size(self) -> int: ...
+
+    def extents(self, start: int, stop: int) -> "list[tuple[int, int]]":
+        """The parts between `start` and `stop` that may hold anything but zeros, in order."""
+        ...
+
+    def last_extent(self, start: int, stop: int) -> "tuple[int, int] | None":
+        """Such a part, with nothing but zeros behind it, found without a look at what is before."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class Volume(Protocol):
+    """What all files of a disk lie on.  Open it before the writes that it shall vouch for."""
+
+    def sync(self) -> None:
+        """Make durable all that was written, in any file, all sizes and all names."""
+        ...
+
     def close(self) -> None: ...
 
 
@@ -77,6 +103,12 @@ class Disk(Protocol):
         ...
 
     def open(self, name: str, *, writable: bool = False) -> File: ...
+
+    def make(self, name: str) -> File:
+        """Open what is there, or a new file in new directories; durable only by Volume.sync."""
+        ...
+
+    def volume(self) -> Volume: ...
 
     def rename(self, name: str, new: str, *, replace: bool = False) -> None:
         """Durably rename; FileExistsError if `new` is there, unless `replace`."""
@@ -134,12 +166,11 @@ class OsFile:
 
     def write_at(self, offset: int, data: Buffer, *, sync: bool = False) -> None:
         self._refuse_if_poisoned()
-        view = memoryview(data)
         try:
-            while view:
-                written = self._posix.pwrite(self._fd, view, offset, sync=sync)
-                offset += written
-                view = view[written:]
+            written = self._posix.pwrite(self._fd, data, offset, sync=sync)
+            while written < len(data):
+                rest = memoryview(data)[written:]
+                written += self._posix.pwrite(self._fd, rest, offset + written, sync=sync)
         except OSError as error:
             raise self._poisoned_by(error) from error
 
@@ -149,6 +180,22 @@ class OsFile:
             self._posix.resize(self._fd, size)
         except OSError as error:
             raise self._poisoned_by(error) from error
+
+    def extend(self, size: int) -> None:
+        self._refuse_if_poisoned()
+        try:
+            self._posix.extend(self._fd, size)
+        except OSError as error:
+            raise self._poisoned_by(error) from error
+
+    def size(self) -> int:
+        return self._posix.size(self._fd)
+
+    def extents(self, start: int, stop: int) -> list[tuple[int, int]]:
+        return self._posix.extents(self._fd, start, stop)
+
+    def last_extent(self, start: int, stop: int) -> tuple[int, int] | None:
+        return self._posix.last_extent(self._fd, start, stop)
 
     def sync(self, *, forget_from: int | None = None) -> None:
         self._refuse_if_poisoned()
@@ -181,6 +228,7 @@ class OsDisk:
     def __init__(self, path: Path, *, posix: Posix | None = None) -> None:
         self._path = os.path.abspath(_local_path(os.fspath(path)))
         self._posix = posix or Posix()
+        self._inside = {self._path}  # directories that are known to be ones, and no links
 
     @property
     def path(self) -> str:
@@ -192,12 +240,12 @@ class OsDisk:
     def __str__(self) -> str:
         return self._path
 
-    def list(self, directory: str = "") -> dict[str, int]:
-        sizes = self._posix.sizes(self._at(directory) if directory else self._path)
-        return {n: sizes[n] for n in sorted(sizes) if not n.endswith(_TEMPORARY) and n != _LOCK}
-
     def directories(self, directory: str = "") -> Sequence[str]:
-        return sorted(self._posix.directories(self._at(directory) if directory else self._path))
+        return sorted(self._posix.directories(self._directory(directory)))
+
+    def list(self, directory: str = "") -> dict[str, int]:
+        sizes = self._posix.sizes(self._directory(directory))
+        return {n: sizes[n] for n in sorted(sizes) if not n.endswith(_TEMPORARY) and n != _LOCK}
 
     def create(self, name: str, data: Buffer, *, replace: bool = False) -> None:
         path = self._at(name, free=not replace)
@@ -221,9 +269,20 @@ class OsDisk:
         flags = os.O_RDWR if writable else os.O_RDONLY
         return OsFile(self._posix, path, self._open(path, flags))
 
+    def make(self, name: str) -> OsFile:
+        path = self._at(name)
+        self._make_directory(os.path.dirname(path), durably=False)
+        return OsFile(self._posix, path, self._open(path, os.O_RDWR | os.O_CREAT))
+
+    def volume(self) -> OsVolume:
+        return OsVolume(self._posix, self._posix.open_directory(self._path))
+
     def rename(self, name: str, new: str, *, replace: bool = False) -> None:
         source, target = self._at(name), self._at(new, free=not replace)
         self._posix.rename(source, target)
+        if source in self._inside:  # a directory, so what was below is not there any more
+            moved = f"{source}/"
+            self._inside = {path for path in self._inside if not f"{path}/".startswith(moved)}
         self._sync_parents(source, target)
 
     def link(self, name: str, new: str) -> None:
@@ -240,7 +299,7 @@ class OsDisk:
     def sync_names(self, directory: str) -> None:
         self._posix.sync_directory(self._at(directory))
 
-    def lock(self, name: str | None = None) -> "OsLock":
+    def lock(self, name: str | None = None) -> OsLock:
         if name is not None:
             return self._lock(name, os.O_RDWR)
         self._make_directory(self._path)
@@ -262,7 +321,7 @@ class OsDisk:
         with contextlib.closing(self.open(name)) as file:
             return self._posix.lock_holder(file._fd)
 
-    def _lock(self, name: str, flags: int) -> "OsLock":
+    def _lock(self, name: str, flags: int) -> OsLock:
         fd = self._open(self._at(name), flags)
         if self._posix.try_lock(fd):
             return OsLock(self._posix, fd)
@@ -279,9 +338,28 @@ class OsDisk:
         if not name or name[0] == "/" or "\0" in name or ".." in name.split("/"):
             raise ValueError(f"{name!r} is not a name inside {self._path}")
         path = f"{self._path}/{name}"
+        if "/" in name:
+            self._refuse_links(path[: path.rindex("/")])
         if free and self._posix.exists(path):
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
         return path
+
+    def _directory(self, name: str) -> str:
+        if not name:
+            return self._path
+        path = self._at(name)
+        self._refuse_links(path)
+        return path
+
+    def _refuse_links(self, directory: str) -> None:
+        """A link could lead out of the root, and names come from files that others wrote."""
+        if directory in self._inside:
+            return
+        self._refuse_links(os.path.dirname(directory))
+        if self._posix.is_link(directory):
+            raise OSError(errno.ELOOP, "a link, not a directory of this store", directory)
+        if self._posix.exists(directory):
+            self._inside.add(directory)
 
     def _sync_parents(self, *paths: str) -> None:
         for parent in {os.path.dirname(path) for path in paths}:
@@ -293,40 +371,22 @@ class OsDisk:
         except OSError as error:
             raise explained(error, path) from error
 
-    def _make_directory(self, path: str) -> None:
-        if self._posix.exists(path):
+    def _make_directory(self, path: str, *, durably: bool = True) -> None:
+        known = not durably and path in self._inside and path != self._path
+        if known or self._posix.exists(path):
             return
         parent = os.path.dirname(path)
-        self._make_directory(parent)
+        self._make_directory(parent, durably=durably)
         with contextlib.suppress(FileExistsError):  # another process was faster
             self._posix.mkdir(path)
-        self._posix.sync_directory(parent)
-
-
-class OsLock:
-    """Held until released, or until the process dies."""
-
-    def __init__(self, posix: Posix, fd: int) -> None:
-        self._posix, self._fd = posix, fd
-
-    def sign(self) -> None:
-        """Leave our pid for the error message of whoever comes second."""
-        pid = f"{os.getpid():<20}".encode()
-        try:
-            self._posix.pwrite(self._fd, memoryview(pid), 0, sync=False)
-        except OSError as error:
-            if error.errno not in _FULL:  # the lock holds unsigned too, and a full disk must open
-                raise
-
-    def release(self) -> None:
-        if self._fd >= 0:
-            self._posix.close(self._fd)
-            self._fd = -1
+            self._inside.add(path)
+        if durably:
+            self._posix.sync_directory(parent)
 
 
 def explained(error: OSError, path: str) -> OSError:
     """The same, with the path, and with advice where the disk is full."""
-    if error.errno not in _FULL:
+    if error.errno not in FULL:
         return OSError(error.errno, error.strerror, path)
     advice = "free some space and reopen; what was acknowledged is safe"
     return DiskFullError(error.errno, f"{error.strerror}: {advice}", path)

@@ -9,6 +9,7 @@
       PoisonedError     an earlier write or sync failed               -> close and reopen
       DiskFullError     no space left for this write                  -> free space, then reopen
       OutOfRangeError   no such index in this log                     -> ask first_index, last_index
+      ChangedError      it was written to while it was read           -> read again
       UnavailableError  the object store does not answer              -> wait, then reopen
       MissingError      the machine lacks a part                      -> install what it names
 
@@ -57,6 +58,10 @@ class DiskFullError(HoldfastError, OSError):
 
 class OutOfRangeError(HoldfastError, IndexError):
     """The log has no entry of that index."""
+
+
+class ChangedError(HoldfastError):
+    """The state that a read began with is not to be had any more."""
 
 
 class UnavailableError(HoldfastError):

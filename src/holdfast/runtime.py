@@ -5,6 +5,7 @@ Stores never import time, uuid or threading; they use, and are given, what is he
 
 import os
 import random
+import resource
 import socket
 import threading
 import time
@@ -12,6 +13,7 @@ import uuid
 from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
@@ -303,3 +305,42 @@ class GroupCommit(Generic[Item]):
             self._led = bool(self._waiting)
             if self._waiting:
                 self._waiting[0].called.release()
+
+
+def now_ns() -> int:
+    """Nanoseconds since 1970."""
+    return time.time_ns()
+
+
+def own_pid() -> int:
+    return os.getpid()
+
+
+def open_files_max() -> int:
+    """How many files this process may have open."""
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return 1 << 20 if limit == resource.RLIM_INFINITY else limit
+
+
+def was_running(pid: int, at_ns: int) -> bool:
+    """Is the process that had this number at that time still running?
+
+    Numbers are given again: one that started later is another process.
+    """
+    started_ns = process_started_ns(pid)
+    return started_ns is not None and started_ns <= at_ns
+
+
+def process_started_ns(pid: int) -> int | None:
+    """When the process with this number started; None if there is none, or only its corpse."""
+    if pid <= 0:
+        return None
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    if fields[0] in (b"Z", b"X"):
+        return None
+    ticks_ns = int(fields[19]) * 10**9 // os.sysconf("SC_CLK_TCK")
+    booted_ns = time.time_ns() - time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+    return booted_ns + ticks_ns

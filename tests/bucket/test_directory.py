@@ -13,6 +13,7 @@ import pytest
 
 from holdfast.bucket import Bucket, DirectoryBucket
 from holdfast.bucket.directory import BucketPosix
+from holdfast.disk import Buffer
 from holdfast.errors import DiskFullError, HoldfastError, PoisonedError, UnsupportedError
 from holdfast.testing.bucket_contract import BucketContract
 from holdfast.testing.sim_directory import SimBucketPosix
@@ -110,7 +111,7 @@ class NoDirectorySync(SimBucketPosix):
 
 
 class NoFileSync(SimBucketPosix):
-    def pwrite(self, fd: int, data: memoryview, offset: int, *, sync: bool) -> int:
+    def pwrite(self, fd: int, data: Buffer, offset: int, *, sync: bool) -> int:
         return super().pwrite(fd, data, offset, sync=False)
 
 

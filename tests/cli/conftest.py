@@ -3,11 +3,15 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
 import pytest
 from typer.testing import CliRunner, Result
 
 import holdfast
+from holdfast.bars import BarStore, open_bars
 from holdfast.cli.app import app
+from holdfast.disk import OsDisk
 
 Run = Callable[..., Result]
 WAIT_SECONDS = 30  # for a process to end that is about to
@@ -55,3 +59,68 @@ def torn(path: Path) -> Path:
     with (path / "segment_00003.wal").open("ab") as file:
         file.write(b"\0\0\0\x07\1\2\3\4ent")
     return path
+
+
+NOBODY = 2**22 + 1  # no process has this number
+
+
+def minute_bars(symbol: str, count: int, first_price: float = 100) -> pa.Table:
+    """Bars of 2024-01-02 from 14:30 on."""
+    start = np.datetime64("2024-01-02T14:30", "ns")
+    opens = first_price + np.arange(count, dtype=float)
+    return pa.table(
+        {
+            "symbol": [symbol] * count,
+            "time": start + np.arange(count) * np.timedelta64(60, "s"),
+            **{"Open": opens, "High": opens + 2, "Low": opens - 2, "Close": opens + 1},
+            "Volume": np.arange(1, count + 1),
+        }
+    )
+
+
+@pytest.fixture(scope="session")
+def market(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What `root` and `killed` are copies of."""
+    path = tmp_path_factory.mktemp("market") / "root"
+    with open_bars(path) as store:
+        store.write(minute_bars("A", 10), "1Min", "OHLCV")
+        store.write(minute_bars("B", 3, 50), "1Min", "OHLCV")
+        ticks = {"time": np.array([1704205800 * 10**9, 1704205815 * 10**9]), "Price": [1.5, 2.5]}
+        store.write(ticks, "1Min", "TICK", symbol="A", is_variable=True)
+    copy(path, path.with_name("killed"))
+    with BarStore(OsDisk(path.with_name("killed")), pid=NOBODY) as store:
+        for symbol, price in (("A", 7.0), ("C", 9.0)):
+            store.write(minute_bars(symbol, 1, price), "1Min", "OHLCV")
+        copy(path.with_name("killed"), path.with_name("left"))
+    return path.parent
+
+
+def copy(source: Path, target: Path) -> Path:
+    """A copy of a root, its holes included."""
+    subprocess.run(["cp", "-r", "--sparse=always", source, target], check=True)
+    return target
+
+
+@pytest.fixture
+def root(market: Path, tmp_path: Path) -> Path:
+    """Ten bars of A, three of B, two ticks of A, all in the year files."""
+    return copy(market / "root", tmp_path / "market")
+
+
+@pytest.fixture
+def killed(market: Path, tmp_path: Path) -> Path:
+    """The same, and one more bar of A and of C that the owner's death has left in its log."""
+    return copy(market / "left", tmp_path / "left")
+
+
+def log_of(path: Path) -> Path:
+    (log,) = path.glob("WALFile.*")
+    return log
+
+
+def flip(file: Path, offset: int) -> None:
+    with file.open("r+b") as opened:
+        opened.seek(offset)
+        (byte,) = opened.read(1)
+        opened.seek(offset)
+        opened.write(bytes([byte ^ 0x55]))

@@ -5,6 +5,7 @@ import pytest
 from tests.cli.conftest import Run
 
 from holdfast.disk import OsDisk
+from holdfast.logs.file_log import FileLog
 from holdfast.logs.raft_wal import OPAQUE_CODEC, RaftWal
 from holdfast.logs.replicas import Replicas
 
@@ -45,8 +46,19 @@ def test_what_cannot_be_is_refused(raft: Path, path: Path, run: Run) -> None:
         refused = run("log", "truncate", raft, *words)
         assert refused.exit_code == 1
         assert why in refused.stderr
-    other = run("log", "truncate", path, "--before", 2)
-    assert "logs of this format cannot be truncated" in other.stderr
+    for option, end in (("--before", "oldest"), ("--after", "newest")):
+        other = run("log", "truncate", path, option, 2)
+        assert f"this format cannot remove its {end} entries" in other.stderr
+
+
+def test_a_file_log_loses_its_newest(tmp_path: Path, run: Run) -> None:
+    log = tmp_path / "log"
+    with FileLog(OsDisk(log)) as owner:
+        owner.append([b"1", b"2", b"3", b"4"])
+    assert run("log", "truncate", log, "--after", 3, "--dry-run").exit_code == 0
+    assert run("log", "truncate", log, "--after", 2).stdout.endswith("the log holds 1..2\n")
+    assert "cannot remove its oldest" in run("log", "truncate", log, "--before", 2).stderr
+    assert run("log", "verify", log).exit_code == 0
 
 
 def test_replicas_are_heard(raft: Path, run: Run) -> None:

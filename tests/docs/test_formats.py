@@ -7,9 +7,13 @@ from uuid import UUID
 import numpy as np
 import pytest
 
+from holdfast.bars.group import NewFile
+from holdfast.bars.replay import committed
 from holdfast.formats import (
     bolt,
     manifest,
+    market_wal,
+    marketstore_wal,
     raft_wal,
     rlog,
     rlog_commit,
@@ -18,6 +22,7 @@ from holdfast.formats import (
     sst,
     state_file,
     token_file,
+    year_file,
 )
 from holdfast.formats.raft_entry import RaftEntry, encode_entry
 from holdfast.formats.rlog_entry import FileEntry, encode_entries
@@ -32,6 +37,11 @@ STORE = bolt.encode(
 NEXT = bolt.commit(bolt.Image(1, 4096, {}, 32768, 4, frozenset([2, 3])), {})
 RAFT_ENTRY = encode_entry(RaftEntry(1, 1, 0, bytes((31 + 7 * j) & 255 for j in range(50))))
 RAFT_HEADER = raft_wal.encode_header(raft_wal.Header(1, 0, raft_wal.RAFT_CODEC))
+OHLC = year_file.schema_of((("Open", 0), ("Close", 0)), False)
+ROW = bytes.fromhex("0000c03f00002040")  # 1.5 and 2.5
+MINUTE = market_wal.encode_place(market_wal.FIXED, "AAPL/1Min/OC/2021.bin", 2021, 1440)
+YEAR = year_file.Header(2021, 60 * 10**9, OHLC)
+REAL = marketstore_wal.IntervalSet(0, "AAPL/1Min/OC/2021.bin", 0, 37_040, 2, ROW, OHLC.columns)
 SST = sst.encode_sst(
     sst.Rows.from_pairs([(b"apple", b"red", 41), (b"pear", None, 42)]),
     writer_epoch=3,
@@ -48,6 +58,24 @@ ENDS = np.array([len(FILE_ENTRY)], np.uint32)
 INDEX_FILE = rlog.encode_file(rlog.Header(1, 3), META)
 NO_VOTE = state_file.encode_record({"votedFor": None})
 EXAMPLES = {
+    "market-wal": market_wal.encode_status(market_wal.Status(1, 1, 4711))
+    + b"".join(
+        committed(
+            1465405207042113300,
+            NewFile("AAPL/1Min/OC", 2021, OHLC).encode(1440)
+            + market_wal.encode_set(MINUTE, [2, 3], ROW + ROW, 8),
+            2,
+        )
+    )
+    + market_wal.encode_info(1465405207042113300, 1, 2),
+    "market-wal-program": marketstore_wal.encode_interval(REAL),
+    "year-file-header": year_file.encode_header(YEAR)[256:376],
+    "year-file-record": bytes(
+        year_file.encode_records(np.array([2]), np.frombuffer(ROW, OHLC.row), OHLC)
+    ),
+    "year-file-payload": year_file.encode_payload(
+        ROW + b"\0\0\0\x40" + ROW + b"\0\0\0\x80", compress=True
+    ),
     "token-chunk": token_file.encode_chunk(b"FORM", b"seven b"),
     "rlog-one-entry": INDEX_FILE[:24] + rlog.encode_slots(ENDS) + INDEX_FILE[28:] + FILE_ENTRY,
     "rlog-record": rlog_commit.encode_commit(0, 0, FILE_ENTRY, ENDS),

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from holdfast.spark.bar_options import _USES as BAR_USES
 from holdfast.spark.kv_options import _USES as KV_USES
 from holdfast.spark.log_options import _USES
 
@@ -30,6 +31,7 @@ def test_the_page_is_real(
 def _in(directory: Path, code: str) -> str:
     """Names of directories made absolute: they are the words that the page makes itself."""
     made = "ticks|rotten|parquet|news|totals|again|larger|replayed|ticks.json|replayed.checkpoint"
+    made += "|bars|bars.again|hours"
     made += "|stock|copy|copy.checkpoint|stock.parquet|stock.again"
     pattern = rf'(?<!format\()"({made})"(?!: "replay)'
     return re.sub(pattern, lambda match: f'"{directory}/{match[1]}"', code)
@@ -38,5 +40,5 @@ def _in(directory: Path, code: str) -> str:
 def test_every_option_is_on_the_page() -> None:
     text = PAGE.read_text(encoding="utf-8")
     added_by_spark = {"path", "paths", "checkpointLocation"}
-    ours = {*_USES, *KV_USES} - added_by_spark
+    ours = {*_USES, *KV_USES, *BAR_USES} - added_by_spark
     assert not [name for name in ours if f"`{name}`" not in text]

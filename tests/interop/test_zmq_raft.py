@@ -1,59 +1,28 @@
 """The real zmq-raft reads, checks and goes on with our files, and we with its."""
 
-import json
-import os
 import re
 import shutil
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
+from tests.interop.zmq_raft.node import Node, find_package
 
 from holdfast.disk import OsDisk
 from holdfast.formats.rlog_entry import encode_entries
 from holdfast.logs.file_log import FileEntry, FileLog, StateFile
 
-DRIVER = Path(__file__).parent / "zmq_raft" / "driver.js"
-CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "holdfast" / "zmq-raft"
 FROZEN_MS, HOST = 1_704_164_645_678, "golden-host"
 STAMP = "-2024-01-02-030405-678"
-INSTALL = "npm install --ignore-scripts --prefix DIRECTORY zmq-raft@0.5.0 debug"
-
-
-class Node:
-    """A process that does to a FileLog what it is told."""
-
-    def __init__(self, package: Path, *arguments: str) -> None:
-        self._process = subprocess.Popen(
-            ["node", str(DRIVER), str(package), *arguments],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-
-    def __call__(self, command: str, **fields: Any) -> Any:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps({"command": command, **fields}) + "\n")
-        self._process.stdin.flush()
-        answer = json.loads(self._process.stdout.readline())
-        assert "error" not in answer, f"{command}: {answer['error']}"
-        return answer["done"]
-
-    def stop(self) -> None:
-        self._process.communicate()
 
 
 @pytest.fixture(scope="session")
 def package() -> Path:
-    if shutil.which("node") is None:
-        pytest.skip("no Node here: apt-get install nodejs npm")
-    package = Path(os.environ.get("HOLDFAST_ZMQ_RAFT", CACHE))
-    if not (package / "node_modules" / "zmq-raft").is_dir():
-        pytest.skip(f"no zmq-raft in HOLDFAST_ZMQ_RAFT or {CACHE}: {INSTALL}")
+    package, reason = find_package()
+    if package is None:
+        pytest.skip(reason)
     return package
 
 

@@ -25,8 +25,9 @@ from holdfast.bucket.bucket import (
     checked_prefix,
     checked_range,
 )
-from holdfast.disk import OsDisk, OsFile, Path, Posix, explained
+from holdfast.disk import OsDisk, OsFile, Path, explained
 from holdfast.errors import PoisonedError, UnsupportedError
+from holdfast.posix import Posix
 from holdfast.runtime import now_ms
 
 _TEMPORARY = "~"  # no object's name has it

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from holdfast.cli import demo, kv, log, spark, torture
+from holdfast.cli import bars, demo, kv, log, spark, torture
 from holdfast.cli.errors import EXPECTED, PIPE_CLOSED, report
 
 _SILENT = logging.NullHandler()  # what the library would log, commands say in their own words
@@ -72,6 +72,7 @@ app = typer.Typer(
 )
 app.add_typer(log.app, name="log")
 app.add_typer(kv.app, name="kv")
+app.add_typer(bars.app, name="bars")
 app.add_typer(spark.app, name="spark")
 app.command()(torture.torture)
 app.command()(demo.demo)
@@ -94,7 +95,7 @@ def holdfast(
         ),
     ] = False,
 ) -> None:
-    """Crash-proof logs and key-value stores you can open with Spark.
+    """Crash-proof logs, key-value stores and market data you can open with Spark.
 
     Exit codes: 0 ok, 1 usage or refused, 2 corruption, 3 torn tail, 4 fenced.
     """

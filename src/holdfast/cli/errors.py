@@ -53,19 +53,24 @@ _KINDS: list[tuple[type[Exception], str, int, str]] = [
 
 EXPECTED = tuple(kind[0] for kind in _KINDS)
 
-# What to do about a kv store, where that is something else.
-_KV_ADVICE = {
-    "corrupt": "`holdfast kv verify` shows what else is damaged",
-    "not_a_directory": "a store is a directory, name that",
-    "poisoned": "what was reported is durable; try again",
+# What to do about other things than a log, where that is something else.
+_ADVICE: dict[str, dict[str, str]] = {
+    "kv": {
+        "corrupt": "`holdfast kv verify` shows what else is damaged",
+        "not_a_directory": "a store is a directory, name that",
+        "poisoned": "what was reported is durable; try again",
+    },
+    "bars": {
+        "corrupt": "`holdfast bars verify` shows how far it goes, `holdfast bars replay` what then",
+        "not_a_directory": "a store is a directory, name that",
+    },
 }
 
 
 def report(error: Exception, *, as_json: bool, noun: str = "log") -> int:
     """Tell the error on stderr, in one line; return the exit code."""
     _, kind, code, advice = next(row for row in _KINDS if isinstance(error, row[0]))
-    if noun == "kv":
-        advice = _KV_ADVICE.get(kind, advice)
+    advice = _ADVICE.get(noun, {}).get(kind, advice)
     if isinstance(error, typer.TyperException):
         message, advice = error.format_message(), _help_for(error)
         if "\n" in message:  # a noun without a verb: the message is its help

@@ -11,10 +11,15 @@ from holdfast.errors import HoldfastError, OutOfRangeError, UnsupportedError
 
 
 @runtime_checkable
-class Truncatable(Protocol):
-    """A log whose entries can be removed at either end, to any index."""
+class HeadTruncatable(Protocol):
+    """A log whose oldest entries can be removed, to any index."""
 
     def truncate_head(self, first: int) -> None: ...
+
+
+@runtime_checkable
+class TailTruncatable(Protocol):
+    """A log whose newest entries can be removed, to any index."""
 
     def truncate_tail(self, last: int) -> None: ...
 
@@ -35,24 +40,25 @@ def truncate(
     """Remove the oldest or the newest entries, durably and for good.
 
     Nothing is removed that a registered replica still needs, or already has and the log would
-    no longer have. `compact` removes whole segments, by index, age and size; in formats that
-    cannot remove single entries there is only that.
+    no longer have. raft-wal logs lose entries at either end, FileLogs the newest ones; every
+    log loses whole segments by `compact`, by index, age and size.
     """
     if (before is None) == (after is None):
         raise ValueError("say what is to go: --before or --after, one of the two")
     with owner_of(path, as_json=as_json) as log:
-        if not isinstance(log, Truncatable):
-            raise UnsupportedError(
-                f"{path}: logs of this format cannot be truncated; `holdfast log compact` removes "
-                "whole segments"
-            )
         first, last = log.first_index, log.last_index
         kept = _kept(first, last, before, after)
         _hear_replicas(path, kept)
-        if not dry_run and before is not None:
-            log.truncate_head(kept[0])
-        elif not dry_run:
-            log.truncate_tail(kept[1])
+        if before is not None:
+            if not isinstance(log, HeadTruncatable):
+                raise _unsupported(path, "oldest", "`holdfast log compact` removes whole segments")
+            if not dry_run:
+                log.truncate_head(kept[0])
+        else:
+            if not isinstance(log, TailTruncatable):
+                raise _unsupported(path, "newest", "what is acknowledged stays")
+            if not dry_run:
+                log.truncate_tail(kept[1])
     removed = (last + 1 - first) - (kept[1] + 1 - kept[0])
     if as_json:
         after_all = {"first_index": kept[0], "last_index": kept[1]}
@@ -61,6 +67,10 @@ def truncate(
     verb, then = ("would remove", "would hold") if dry_run else ("removed", "holds")
     what = human_span(*kept) if kept[0] <= kept[1] else "nothing"
     answer(f"{verb} {count_of(removed, 'entry')}; the log {then} {what}")
+
+
+def _unsupported(path: str, end: str, instead: str) -> UnsupportedError:
+    return UnsupportedError(f"{path}: this format cannot remove its {end} entries; {instead}")
 
 
 def _kept(first: int, last: int, before: int | None, after: int | None) -> tuple[int, int]:

@@ -1,45 +1,22 @@
-"""Candles, sparklines and the day's table for a terminal, made of text alone.
-
-A character is two half-cells high.  Each half shows a candle's body, its wick or nothing, and there
-is a box-drawing character for every pair of these.
-"""
+"""Candles, sparklines and the day's table for a terminal, made of text alone."""
 
 import numpy as np
 from numpy.typing import NDArray
 from rich.table import Table
 from rich.text import Text
 
-from holdfast.demo.bars import Bars, coarser, of_symbol
+from holdfast.demo.bars import Bars, of_symbol
 from holdfast.demo.ticks import SYMBOLS
+from holdfast.reports import candles
+from holdfast.reports.candles import Candles
 
-_NONE, _WICK, _BODY = 0, 1, 2
-_PAIRS = {  # (upper half, lower half)
-    **{(_NONE, _NONE): " ", (_WICK, _WICK): "│", (_BODY, _BODY): "┃"},
-    **{(_WICK, _BODY): "╽", (_BODY, _WICK): "╿", (_NONE, _BODY): "╻"},
-    **{(_BODY, _NONE): "╹", (_NONE, _WICK): "╷", (_WICK, _NONE): "╵"},
-}
 _SPARKS = "▁▂▃▄▅▆▇█"
-_AXIS_WIDTH = 10
 
 
 def candle_chart(bars: Bars, width: int, height: int = 12) -> Text:
     """One symbol's day in `height` lines of at most `width` characters, prices on the right."""
-    candles = coarser(bars, max(width - _AXIS_WIDTH, 1))
-    low, high = float(candles["low"].min()), float(candles["high"].max())
-    halves = _halves(candles, low, high, 2 * height)
-    rising = candles["close"] >= candles["open"]
-    chart = Text()
-    for row in range(height):
-        upper, lower = halves[2 * row], halves[2 * row + 1]
-        for column in range(len(candles)):
-            character = _PAIRS[int(upper[column]), int(lower[column])]
-            color = "green" if rising[column] else "red"
-            chart.append(character, "" if character == " " else color)
-        if row in (0, height // 2, height - 1):
-            price = high - (high - low) * (row + 0.5) / height
-            chart.append(f"  {price:,.2f}", "dim")
-        chart.append("\n")
-    return chart.append_text(_hours(candles, width - _AXIS_WIDTH))
+    prices = (bars[name] for name in ("open", "high", "low", "close"))
+    return candles.candle_chart(Candles(bars["minute_us"] * 1000, *prices), width, height)
 
 
 def sparkline(values: NDArray[np.float64], width: int = 24) -> str:
@@ -72,30 +49,3 @@ def day_table(bars: Bars) -> Table:
             Text(sparkline(own["close"]), style),
         )
     return table
-
-
-def _halves(candles: Bars, low: float, high: float, count: int) -> NDArray[np.int8]:
-    """What each half-cell shows, rows from the top."""
-
-    def row(prices: NDArray[np.float64]) -> NDArray[np.intp]:
-        down = (high - prices) / ((high - low) or 1.0) * count
-        return np.clip(down.astype(np.intp), 0, count - 1)
-
-    rows = np.arange(count)[:, None]
-    top = row(np.maximum(candles["open"], candles["close"]))
-    bottom = row(np.minimum(candles["open"], candles["close"]))
-    wick = (rows >= row(candles["high"])) & (rows <= row(candles["low"]))
-    body = (rows >= top) & (rows <= bottom)
-    return np.where(body, _BODY, np.where(wick, _WICK, _NONE)).astype(np.int8)
-
-
-def _hours(candles: Bars, width: int) -> Text:
-    """The full hours below their candles."""
-    line = [" "] * max(width, 0)
-    minutes = candles["minute_us"] // 60_000_000
-    hours = minutes // 60
-    for column in np.flatnonzero(np.diff(hours, prepend=hours[0])):
-        words = f"{int(hours[column]) % 24}:00"
-        if column + len(words) <= len(line) and " " not in words:
-            line[column : column + len(words)] = words
-    return Text("".join(line).rstrip(), "dim")

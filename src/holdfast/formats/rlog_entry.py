@@ -45,13 +45,6 @@ class EntryHeaders:
     types: npt.NDArray[np.uint8]
     terms: Offsets
 
-    @property
-    def bad(self) -> npt.NDArray[np.bool_]:
-        """No entry looks like this: of an unknown type, or nothing but zeros."""
-        blank = (self.terms == 0) & (self.types == 0) & ~self.request_ids.any(axis=1)
-        bad: npt.NDArray[np.bool_] = (self.types > CHECKPOINT) | (self.terms > TERM_MAX) | blank
-        return bad
-
 
 def encode_header(request_id: bytes, type: int, term: int) -> bytes:
     if len(request_id) != REQUEST_ID_SIZE:
@@ -105,3 +98,15 @@ def decode_headers(data: memoryview, starts: Offsets) -> EntryHeaders:
     return EntryHeaders(
         rows[:, :REQUEST_ID_SIZE], rows[:, TYPE_OFFSET], terms.view("<i8").reshape(-1)
     )
+
+
+def bad_headers(data: memoryview, starts: Offsets) -> npt.NDArray[np.bool_]:
+    """Which headers no entry has: of an unknown type or term, or nothing but zeros."""
+    if not len(starts):
+        return np.zeros(0, np.bool_)
+    words = np.ndarray(len(data) - 7, "<u8", data, strides=(1,))
+    words = words[starts + TYPE_OFFSET]  # the type below the term
+    bad: npt.NDArray[np.bool_] = ((words & 0xFF) > CHECKPOINT) | (words >> 8 > TERM_MAX)
+    zeros = np.flatnonzero(words == 0)
+    bad[zeros] = ~decode_headers(data, starts[zeros]).request_ids.any(axis=1)
+    return bad

@@ -90,7 +90,10 @@ def abandon(bucket: Bucket, id: bytes, runtime: Runtime) -> None:
 
 
 class BulkLoad:
-    """See above.  It expires after a day; then its commit raises JobLostError."""
+    """A load that comes into the store at once: begun here, written anywhere, committed once.
+
+    It expires after a day; then its commit raises JobLostError.
+    """
 
     def __init__(
         self,

@@ -45,7 +45,11 @@ class Compaction:
 
 
 class Compactor:
-    """See above.  One thread at a time may use it."""
+    """The one compactor of a store: opening another fences this one.
+
+    `step` and `run_until_quiet` do all of it in this process; `plan`, `begin`, `tasks` and `commit`
+    are its parts, for those who merge elsewhere.  One thread at a time may use it.
+    """
 
     def __init__(
         self,

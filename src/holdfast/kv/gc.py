@@ -73,7 +73,10 @@ class _Expired:
 
 
 class GarbageCollector:
-    """See above.  Any number may run at once, beside writers, readers and compactors."""
+    """Deletes what no active manifest needs: `plan` says what that is, `collect` does it.
+
+    Any number may run at once, beside writers, readers and compactors.
+    """
 
     def __init__(
         self, bucket: Bucket, runtime: Runtime | None = None, options: GcOptions | None = None

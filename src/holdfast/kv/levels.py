@@ -14,7 +14,7 @@ from holdfast.kv.tables import Cache, Table
 
 
 class Levels:
-    """See above.  Never changes; any number of threads may read it."""
+    """The SSTs of one manifest.  Never changes; any number of threads may read it."""
 
     def __init__(self, manifest: Manifest, bucket: Bucket, cache: Cache) -> None:
         self.manifest = manifest

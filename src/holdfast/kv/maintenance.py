@@ -26,7 +26,10 @@ class MaintenanceOptions:
 
 
 class Maintenance:
-    """See above.  `step` is called by one thread, again and again; `stop` by any."""
+    """Compacts and collects for one writer.
+
+    `step` is called by one thread, again and again; `stop` by any.
+    """
 
     def __init__(
         self, bucket: Bucket, runtime: Runtime, options: MaintenanceOptions | None = None

@@ -38,7 +38,9 @@ _LOG = logging.getLogger("holdfast")
 
 
 class Reader(Reading):
-    """See above.  Any number of threads may use it.
+    """A store open for reading: it shows one state, and moves on by `poll` and `refresh`.
+
+    Any number of threads may use it.
 
     >>> from holdfast.kv import Db, Reader
     >>> with Db.open("memory://read") as db, Reader.open("memory://read") as reader:

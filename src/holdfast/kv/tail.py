@@ -22,7 +22,10 @@ class _Sst:
 
 
 class Tail:
-    """See above.  Changed under its owner's lock; `layers` and `tables` are replaced whole."""
+    """What the WAL holds behind the levels.
+
+    Changed under its owner's lock; `layers` and `tables` are replaced whole.
+    """
 
     def __init__(self, bucket: Bucket, cache: Cache, size_max: int, last_id: int) -> None:
         self._bucket, self._cache, self._size_max = bucket, cache, size_max

@@ -24,7 +24,9 @@ from holdfast.runtime import Runtime, Workers
 
 
 class WriteQueue:
-    """See above.  `write(wal_id, rows)` makes an SST and returns its size; `landed(flush)` is told,
+    """Groups writes into SSTs.
+
+    `write(wal_id, rows)` makes an SST and returns its size; `landed(flush)` is told,
     in the order of ids and under the lock, what is in the WAL; `changed()` that memory has changed.
     """
 

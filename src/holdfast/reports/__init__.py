@@ -1,4 +1,4 @@
-"""What an operator asks of a log; of a kv store, see holdfast.reports.kv, which loads more."""
+"""What an operator asks of a log; the other stores have modules of their own here."""
 
 from holdfast.reports.logs import (
     EXIT_CODES,

@@ -2,11 +2,12 @@
 
 from pyspark.sql import SparkSession
 
+from holdfast.spark.bars import BarSource
 from holdfast.spark.kv import KvSource
 from holdfast.spark.logs import LogSource
 
 
 def register(spark: SparkSession) -> None:
-    """Make `holdfast-log` and `holdfast-kv` known.  Holdfast's own sessions know them already."""
-    for source in (LogSource, KvSource):
+    """Make `holdfast-log`, `holdfast-kv` and `holdfast-bars` known, as our own sessions have it."""
+    for source in (LogSource, KvSource, BarSource):
         spark.dataSource.register(source)

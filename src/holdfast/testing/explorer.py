@@ -181,7 +181,7 @@ STEPS: dict[str, Step] = {
 
 
 @contextmanager
-def _undisturbed() -> Iterator[None]:
+def undisturbed() -> Iterator[None]:
     """Every life leaves a log behind, and a line in the journal for each thing that it mended.  To
     look for such garbage less often, and to write no such lines, saves a third."""
     thresholds, level = gc.get_threshold(), _LOG.level
@@ -229,7 +229,7 @@ class Explorer:
             self._outlive(life.ledger.copy(), disk.copy_after_kill(), random)
 
         disk.posix.fired, disk.posix.witness = self.fired, crash
-        with _undisturbed():
+        with undisturbed():
             try:
                 life.begin()
                 for name in sequence:
@@ -241,7 +241,7 @@ class Explorer:
 
     def lives(self, seed: int, count: int = 5) -> None:
         """Several lives on one disk, each cut short somewhere, often in recovery."""
-        with _undisturbed():
+        with undisturbed():
             self._lives(seed, count)
 
     def _lives(self, seed: int, count: int) -> None:
@@ -269,7 +269,7 @@ class Explorer:
 
     def every_fault(self, sequence: Sequence[str], kind: str, *, for_ever: bool) -> None:
         """Let each system call that this sequence makes fail in turn; then lose power too."""
-        with _undisturbed():
+        with undisturbed():
             calls = self._with_fault(sequence, kind, None)[0].posix.trace
             for at in [at for at, call in enumerate(calls) if call in FAILING[kind]]:
                 random = Random(f"{self.seed}/{sequence}/{kind}/{at}")

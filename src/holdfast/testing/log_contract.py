@@ -14,7 +14,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from holdfast.disk import Disk, OsDisk
+from holdfast.disk import Buffer, Disk, OsDisk
 from holdfast.errors import (
     CorruptError,
     DiskFullError,
@@ -270,7 +270,7 @@ class CountingPosix(Posix):
 
     syncs = 0
 
-    def pwrite(self, fd: int, data: memoryview, offset: int, *, sync: bool) -> int:
+    def pwrite(self, fd: int, data: Buffer, offset: int, *, sync: bool) -> int:
         self.syncs += sync
         return super().pwrite(fd, data, offset, sync=sync)
 

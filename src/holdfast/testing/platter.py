@@ -57,6 +57,16 @@ def copy_of(directory: Directory, seen: "dict[Inode | Directory, Inode | Directo
     return copy
 
 
+def all_below(directory: Directory) -> "Iterator[Inode | Directory]":
+    """It, and all that is in and below it."""
+    yield directory
+    for node in directory.live.values():
+        if isinstance(node, Directory):
+            yield from all_below(node)
+        else:
+            yield node
+
+
 def files_in(directory: Directory, prefix: str = "") -> Iterator[tuple[str, bytes]]:
     """Name and content of each file in and below it."""
     for name, node in directory.live.items():

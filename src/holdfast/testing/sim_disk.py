@@ -18,36 +18,18 @@ import errno
 import os
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
 from itertools import pairwise
 from random import Random
 from typing import Self
 
-from holdfast.disk import OsDisk
+from holdfast.disk import Buffer, OsDisk
 from holdfast.posix import Posix
-from holdfast.testing.platter import Directory, Inode, copy_of, files_in, land, rename
+from holdfast.testing.faults import FAILING as FAILING
+from holdfast.testing.faults import Fault as Fault
+from holdfast.testing.faults import PowerLost as PowerLost
+from holdfast.testing.platter import Directory, Inode, all_below, copy_of, files_in, land, rename
 
 ROOT = "/sim"
-# Which calls each kind of fault can hit.
-FAILING = {
-    "eio": ("open", "create", "write", "read", "rename", "unlink", "sync"),
-    "enospc": ("create", "write"),
-    "short write": ("write",),
-    "sync eio": ("sync",),
-}
-
-
-class PowerLost(BaseException):
-    """Not an Exception: no error handler in the code under test may swallow a power cut."""
-
-
-@dataclass(frozen=True, slots=True)
-class Fault:
-    """Fail the `at`-th system call (from 0), and with `for_ever` all later ones of its kind."""
-
-    kind: str  # eio, enospc, short write, sync eio
-    at: int
-    for_ever: bool = False
 
 
 class SimPosix(Posix):
@@ -89,7 +71,7 @@ class SimPosix(Posix):
         self._fds[self._next_fd] = node
         return self._next_fd
 
-    def pwrite(self, fd: int, data: memoryview, offset: int, *, sync: bool) -> int:
+    def pwrite(self, fd: int, data: Buffer, offset: int, *, sync: bool) -> int:
         inode, content = self._fds[fd], bytes(data)
         if self._call("write") == "short write" and len(content) > 1:
             self.fired["short write"] += 1
@@ -105,8 +87,25 @@ class SimPosix(Posix):
         self._fds[fd].write(size, None)
         self._operate()
 
+    def extend(self, fd: int, size: int) -> None:
+        self.resize(fd, max(size, len(self._fds[fd].live)))
+
     def fdatasync(self, fd: int) -> None:
         self._sync(self._fds[fd])
+
+    def syncfs(self, fd: int) -> None:
+        nodes = list(all_below(self._root))
+        try:
+            self._call("sync")
+        except OSError:
+            for node in nodes:
+                if isinstance(node, Inode):
+                    node.pending.clear()
+            raise
+        self._operate()
+        for node in nodes:
+            if node.pending:
+                node.sync()
 
     def drop_cache(self, fd: int, offset: int) -> None:
         inode = self._fds[fd]
@@ -166,6 +165,23 @@ class SimPosix(Posix):
     def map(self, fd: int) -> memoryview:
         self._call("read")
         return memoryview(bytes(self._fds[fd].live))
+
+    def open_directory(self, path: str) -> int:
+        self._directory(path)
+        self._next_fd += 1
+        return self._next_fd  # there is one volume, and whoever asks gets it
+
+    def size(self, fd: int) -> int:
+        return len(self._fds[fd].live)
+
+    def seek_data(self, fd: int, offset: int) -> int | None:
+        return offset if offset < len(self._fds[fd].live) else None
+
+    def seek_hole(self, fd: int, offset: int) -> int | None:
+        return len(self._fds[fd].live)
+
+    def is_link(self, path: str) -> bool:
+        return False
 
     def close(self, fd: int) -> None:
         self._fds.pop(fd, None)

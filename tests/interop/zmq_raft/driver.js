@@ -86,6 +86,16 @@ const commands = {
     const snapshot = {index: logIndex, term: logTerm, data: data.toString('hex')};
     return {firstIndex, lastIndex, lastTerm, entries, snapshot};
   },
+  async fill({count, size}) {
+    const id = hex('6593' + '00'.repeat(10));
+    const entry = () => Buffer.concat([id, Buffer.from([0, 1, 0, 0, 0, 0, 0, 0]), Buffer.alloc(size, 120)]);
+    await log.appendEntries(Array.from({length: count}, entry), log.lastIndex + 1);
+  },
+  async scan() {
+    let rows = 0;
+    for await (const batch of log.createEntriesReadStream(log.firstIndex, log.lastIndex)) rows += batch.length;
+    return rows;
+  },
   async state({directory, updates, rotate}) {
     const state = new RaftPersistence(path.join(directory, 'raft.pers'), []);
     await state.ready();

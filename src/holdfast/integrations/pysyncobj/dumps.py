@@ -13,9 +13,9 @@ import gzip
 import os
 from typing import Any
 
-from holdfast.disk import Posix
 from holdfast.errors import CorruptError
 from holdfast.integrations.pysyncobj.journal import RaftJournal
+from holdfast.posix import Posix
 
 
 def replace_durably(path: str, new: str, posix: Posix | None = None) -> None:

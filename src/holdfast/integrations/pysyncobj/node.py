@@ -19,7 +19,7 @@ import pysyncobj.serializer
 from pysyncobj import FAIL_REASON, SyncObj, SyncObjConf
 
 from holdfast import runtime
-from holdfast.disk import Disk, OsDisk, OsLock
+from holdfast.disk import Disk, OsDisk
 from holdfast.errors import UnsupportedError
 from holdfast.integrations.pysyncobj.dumps import (
     JournalFirst,
@@ -29,6 +29,7 @@ from holdfast.integrations.pysyncobj.dumps import (
 )
 from holdfast.integrations.pysyncobj.journal import COMMAND_SIZE_MAX, RaftJournal
 from holdfast.integrations.pysyncobj.messages import CarefulTransport
+from holdfast.posix import OsLock
 
 _LOG = logging.getLogger("holdfast")
 _RELIED_ON = {

@@ -19,7 +19,7 @@ from holdfast.disk import File
 from holdfast.formats import rlog, rlog_commit
 from holdfast.formats.flaw import Flaw
 from holdfast.formats.rlog_commit import FOOTER_SIZE, Commit
-from holdfast.formats.rlog_entry import ENTRY_HEADER_SIZE, Offsets, decode_headers
+from holdfast.formats.rlog_entry import ENTRY_HEADER_SIZE, Offsets, bad_headers
 
 
 @dataclass(slots=True)
@@ -114,6 +114,8 @@ def _bad_entries(file: File, head: rlog.Head, ends: rlog.Slots, start: int) -> i
 def bad_entries(data: memoryview, bounds: Offsets) -> "np.ndarray[tuple[int], np.dtype[np.bool_]]":
     """Which of the entries between these bounds cannot be entries."""
     bad = np.diff(bounds) < ENTRY_HEADER_SIZE
+    if not bad.any():
+        return bad_headers(data, bounds[:-1])
     fit = np.flatnonzero(~bad)
-    bad[fit] = decode_headers(data, bounds[:-1][fit]).bad
+    bad[fit] = bad_headers(data, bounds[:-1][fit])
     return bad

@@ -1,0 +1,54 @@
+"""Year files, open for writing: as many as the process may hold, and no more.
+
+Nothing here is durable before the volume is synced.
+"""
+
+from holdfast.bars.catalog import CATEGORIES, CATEGORY
+from holdfast.disk import Disk, File
+from holdfast.formats import year_file as fmt
+
+
+class Files:
+    def __init__(self, disk: Disk, open_max: int) -> None:
+        self._disk, self._open_max = disk, open_max
+        self._open: dict[str, File] = {}  # oldest first
+        self._named: set[str] = set()  # category files that are right
+
+    def get(self, path: str) -> File:
+        file = self._open.get(path)
+        if file is None:
+            self._make_room()
+            file = self._open[path] = self._disk.open(path, writable=True)
+        return file
+
+    def make(self, path: str, header: fmt.Header) -> None:
+        """Make a year file, or write the header of one anew; its directories are told apart."""
+        parts = path.split("/")
+        for depth, category in enumerate(CATEGORIES):
+            self._name_category("/".join([*parts[:depth], CATEGORY]), category)
+        self._make_room()
+        file = self._disk.make(path)
+        self._open.pop(path, None)
+        self._open[path] = file
+        # Also if it looks right: after a sync that failed the cache shows what the disk lacks.
+        file.write_at(0, fmt.encode_header(header)[: -fmt.NEW_YEAR_ROOM])  # behind, New Year's Day
+        file.extend(header.stop)
+
+    def close(self) -> None:
+        for file in self._open.values():
+            file.close()
+        self._open.clear()
+
+    def _make_room(self) -> None:
+        while len(self._open) >= self._open_max:
+            self._open.pop(next(iter(self._open))).close()
+
+    def _name_category(self, name: str, category: bytes) -> None:
+        if name in self._named:
+            return
+        file = self._disk.make(name)
+        try:
+            file.write_at(0, category)
+        finally:
+            file.close()
+        self._named.add(name)

@@ -1,0 +1,180 @@
+"""A transaction group that is being built: writes and removals that happen together or not at all.
+
+commit: durable and visible when it returns.  prepare: durable, and visible or gone when whoever
+coordinates has decided; after a crash it is among the store's undecided groups.
+"""
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from holdfast.bars import intake
+from holdfast.bars.catalog import Catalog, make_key, year_path
+from holdfast.bars.query import Span
+from holdfast.errors import HoldfastError
+from holdfast.formats import bar_time
+from holdfast.formats import market_wal as fmt
+from holdfast.formats.year_file import HEADER_SIZE, NEW_YEAR_ROOM, Schema
+
+if TYPE_CHECKING:
+    from holdfast.bars.store import BarStore
+
+
+class NewFile:
+    """A year file that a group brings."""
+
+    __slots__ = ("key", "path", "schema", "year")
+
+    def __init__(self, key: str, year: int, schema: Schema) -> None:
+        self.key, self.year, self.schema = key, year, schema
+        self.path = year_path(key, year)
+
+    def encode(self, per_day: int) -> bytes:
+        kind = fmt.NEW_VARIABLE_FILE if self.schema.is_variable else fmt.NEW_FIXED_FILE
+        columns = fmt.encode_columns(self.schema.columns)
+        place = fmt.encode_place(kind, self.path, self.year, per_day)
+        return fmt.encode_set(place, [0], columns, len(columns))
+
+
+class Item:
+    """What a group hands to the one who commits for all."""
+
+    __slots__ = ("count", "error", "new_files", "parts", "tgid")
+
+    def __init__(self) -> None:
+        self.parts: list[bytes] = []
+        self.count = 0
+        self.new_files: dict[str, NewFile] = {}
+        self.tgid = 0
+        self.error: ValueError | None = None
+
+
+class Group:
+    """See the module.  Not for several threads; every thread may have its own."""
+
+    def __init__(
+        self, store: "BarStore", catalog: Catalog, places: dict[tuple[str, int], bytes]
+    ) -> None:
+        self._store, self._catalog, self._places = store, catalog, places
+        self._item = Item()
+        self._state = "open"
+
+    def write(
+        self,
+        bars: intake.Table,
+        timeframe: str,
+        attributes: str,
+        *,
+        symbol: str | None = None,
+        is_variable: bool = False,
+    ) -> None:
+        """Add rows for one symbol, or for many; see holdfast.bars.intake for what they may be."""
+        self._refuse_unless("open")
+        rows = intake.take_in(bars, symbol)
+        if not len(rows.times_ns):
+            return
+        timeframe_ns = bar_time.parse_timeframe(timeframe)
+        years, index = bar_time.locate(rows.times_ns, timeframe_ns)
+        order, bounds = intake.cut(rows.codes, years)
+        keys = [make_key(name, timeframe, attributes) for name in rows.symbols]
+        schemas = self._schemas(keys, rows, is_variable=is_variable)
+        starts = order[bounds[:-1]]
+        owners, in_year = rows.codes[starts].tolist(), years[starts].tolist()
+        per_day = bar_time.intervals_per_day(timeframe_ns)
+        ticks = bar_time.encode_ticks(rows.times_ns, timeframe_ns) if is_variable else None
+        kinds = dict.fromkeys(schemas)
+        for schema in kinds:
+            _refuse_new_year(schema, index)
+            stored = intake.stored_rows(rows.columns, schema, ticks)
+            mine = list(range(len(owners)))
+            if len(kinds) > 1:
+                mine = [at for at in mine if schemas[owners[at]] is schema]
+            picked, cuts = intake.pick(order, bounds, mine)
+            known = self._places.get
+            places = [
+                known((keys[owners[at]], in_year[at]))
+                or self._place(keys[owners[at]], in_year[at], schema, per_day)
+                for at in mine
+            ]
+            self._item.parts.append(fmt.encode_sets(places, cuts, index[picked], stored[picked]))
+            self._item.count += len(places)
+
+    def remove(self, key: str, times_ns: intake.Ints, span: Span, schema: Schema) -> None:
+        """Take out these rows of a bucket: all that it has in this span."""
+        self._refuse_unless("open")
+        timeframe_ns = bar_time.parse_timeframe(key.split("/")[1])
+        per_day = bar_time.intervals_per_day(timeframe_ns)
+        years, index = bar_time.locate(times_ns, timeframe_ns)
+        for year in np.unique(years).tolist():
+            place = fmt.encode_place(fmt.REMOVED, year_path(key, year), year, per_day)
+            gone, spans, width = np.unique(index[years == year]), b"", 0
+            if schema.is_variable:
+                starts = bar_time.interval_starts(gone, year, timeframe_ns).tolist()
+                ticks = [
+                    bar_time.tick_span(span.start_ns, span.end_ns, begin, timeframe_ns)
+                    for begin in starts
+                ]
+                spans, width = np.array(ticks, "<u4").tobytes(), 8
+            self._item.parts.append(fmt.encode_set(place, gone, spans, width))
+            self._item.count += 1
+
+    def commit(self) -> int:
+        """Make it durable, then visible; return its tgid.  Of a prepared group: so be it."""
+        if self._state == "prepared":
+            self._store.resolve(self._item.tgid, commit=True)
+        else:
+            self._refuse_unless("open")
+            self._state = "failed"
+            self._store.commit_item(self._item)
+        self._state = "committed"
+        return self._item.tgid
+
+    def prepare(self) -> int:
+        """Make it durable, and visible only when it is committed; return its tgid."""
+        self._refuse_unless("open")
+        self._state = "failed"
+        self._store.prepare_item(self._item)
+        self._state = "prepared"
+        return self._item.tgid
+
+    def abort(self) -> None:
+        if self._state == "prepared":
+            self._store.resolve(self._item.tgid, commit=False)
+        else:
+            self._refuse_unless("open")
+        self._state = "aborted"
+
+    def _refuse_unless(self, state: str) -> None:
+        if self._state != state:
+            raise HoldfastError(f"the group is {self._state}")
+
+    def _schemas(self, keys: list[str], rows: intake.Rows, *, is_variable: bool) -> list[Schema]:
+        """The columns of each of these buckets: its own, or those that are brought."""
+        fresh: Schema | None = None
+        found = self._catalog.schemas(keys)
+        if None in found:
+            fresh = intake.schema_for(rows.columns, is_variable=is_variable)
+        schemas = [schema or fresh for schema in found]
+        for other in {schema for schema in schemas if schema and schema.is_variable != is_variable}:
+            kind = "many rows" if other.is_variable else "one row"
+            raise ValueError(f"{keys[schemas.index(other)]} has {kind} per interval")
+        return [schema for schema in schemas if schema is not None]
+
+    def _place(self, key: str, year: int, schema: Schema, per_day: int) -> bytes:
+        """The head of a file's sets; what is remembered is for files that are there."""
+        path = year_path(key, year)
+        kind = fmt.VARIABLE if schema.is_variable else fmt.FIXED
+        place = fmt.encode_place(kind, path, year, per_day)
+        if year in self._catalog.years(key):
+            self._places[key, year] = place
+        elif path not in self._item.new_files:
+            new = self._item.new_files[path] = NewFile(key, year, schema)
+            self._item.parts.append(new.encode(per_day))
+            self._item.count += 1
+        return place
+
+
+def _refuse_new_year(schema: Schema, index: bar_time.Ints) -> None:
+    if schema.record_size > NEW_YEAR_ROOM and int(index.min()) == 0:
+        why = f"a day of {schema.record_size} bytes on 1 January; the most is {NEW_YEAR_ROOM}"
+        raise ValueError(f"{why}, for it lies in the header of {HEADER_SIZE}")

@@ -1,0 +1,71 @@
+"""The data source `holdfast-bars`: every bar store a DataFrame.  The page: docs/spark.md
+
+    bars = spark.read.format("holdfast-bars").option("timeframe", "1Min")
+    bars.option("attributes", "OHLCV").load("/the/root")
+
+Columns: `symbol` STRING, `epoch_ns` BIGINT and those of the bucket; and on request `time` TIMESTAMP
+and `timeframe` STRING.  A reader is a guest: it may run beside a live owner, and never writes,
+locks or cleans.
+"""
+
+from pyspark.sql.datasource import DataSource
+from pyspark.sql.types import StructType
+
+from holdfast.spark.bar_columns import refuse_other
+from holdfast.spark.bar_options import parse_options
+from holdfast.spark.bar_reader import BarReading, infer_schema
+from holdfast.spark.bar_sink import BarStreamWriter, BarWriter
+
+
+class BarSource(DataSource):
+    """`holdfast-bars`.
+
+    Options of all
+      timeframe, attributes  of SYMBOL/TIMEFRAME/ATTRIBUTES; needed
+
+    Options of read
+      symbols               only these, separated by commas
+      years                 only these, such as 2019,2021-2023
+      start, end            only rows from then to then, both included: 2021-03-01T09:30, UTC, or
+                            nanoseconds since 1970; a bar counts if any of its interval does
+      columns               only these, separated by commas; Spark itself cannot leave out any
+      maxPartitionBytes     what one task reads, about (default 16 MiB)
+
+    Options of write and writeStream
+      symbol                of all rows, if there is no column `symbol`
+      ticks                 true: an interval holds many rows (default false)
+      txnAppId, txnVersion  a batch job that is to be written once: a version that is not higher
+                            than the last one of its application writes nothing
+    """
+
+    def __init__(self, options: dict[str, str]) -> None:
+        super().__init__(options)
+        self._parsed = parse_options(options)
+
+    @classmethod
+    def name(cls) -> str:
+        return "holdfast-bars"
+
+    def schema(self) -> StructType:
+        return infer_schema(self._parsed.only_for("read"))
+
+    def reader(self, schema: StructType) -> BarReading:
+        options = self._parsed.only_for("read")
+        if options.columns not in (None, tuple(schema.fieldNames())):
+            raise ValueError(
+                "choose columns with .schema(...) or the option columns, not with both"
+            )
+        refuse_other(schema, infer_schema(options.choosing(schema.fieldNames())))
+        return BarReading(options, schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> BarWriter:
+        if overwrite:
+            raise ValueError("use mode append: a bar replaces the one of its interval, no other")
+        return BarWriter(self._parsed.only_for("write"), schema)
+
+    def streamWriter(  # noqa: N802 - Spark's name
+        self, schema: StructType, overwrite: bool
+    ) -> BarStreamWriter:
+        if overwrite:
+            raise ValueError("use outputMode append or update: no bar replaces another interval's")
+        return BarStreamWriter(self._parsed.only_for("writeStream"), schema)

@@ -1,0 +1,41 @@
+"""No crash loses, halves, doubles or invents anything: a hundred thousand images in every run."""
+
+import pytest
+
+from holdfast.testing.bar_logs import LogExplorer
+from holdfast.testing.bars import BarExplorer
+
+LONG = (
+    ("many", "write back", "ticks", "delete", "write back", "reopen"),
+    ("prepare", "bar", "write back", "decide", "write back"),
+    ("many", "many", "write back", "many", "guest", "write back", "ticks", "write back"),
+    ("ticks", "ticks", "write back", "ticks", "bar", "write back", "delete", "reopen"),
+)
+IMAGES = 100_000
+
+
+def test_no_crash_loses_or_invents_anything() -> None:
+    explorer, logs = BarExplorer(images_per_point=4), LogExplorer()
+    for sequence in (*explorer.sequences(2), *LONG):
+        explorer.every_crash_point(sequence)
+    for seed in range(150):
+        explorer.lives(seed)
+    seed = 0
+    while explorer.images + logs.images < IMAGES:
+        logs.life(seed)
+        seed += 1
+    print(f"{explorer.images} images of stores, {logs.images} of logs: {dict(explorer.fired)}")
+    assert explorer.images > 4000
+    assert explorer.acknowledged > 500
+    for fate in ("new", "old", "zero", "garbled", "torn", "name kept", "name lost", "kill"):
+        assert explorer.fired[fate] > 100
+        assert logs.fired[fate] > 100 or fate.startswith("name")
+
+
+@pytest.mark.parametrize("kind", ["eio", "enospc", "short write", "sync eio"])
+def test_no_failing_call_loses_or_invents_anything(kind: str) -> None:
+    explorer = BarExplorer()
+    explorer.every_fault(LONG[0], kind, for_ever=False)
+    explorer.every_fault(("many", "write back", "ticks", "write back"), kind, for_ever=True)
+    explorer.every_fault(("prepare", "bar", "decide", "write back"), kind, for_ever=False)
+    assert explorer.fired[kind] > 20

@@ -1,0 +1,169 @@
+"""Staged rows are committed whole, once, whatever crashes and whenever."""
+
+import re
+from random import Random
+
+import pyarrow as pa
+import pytest
+
+from holdfast.bars import BarStore, staging
+from holdfast.bars.staging import Staged, Transaction
+from holdfast.errors import CorruptError
+from holdfast.testing import Fault, PowerLost, SimDisk
+from holdfast.testing.bars import open_store
+
+START_NS = 1_609_545_600 * 10**9  # 2 January 2021
+DAY_NS = 86_400 * 10**9
+
+
+def batch(symbol: str, *prices: int) -> pa.RecordBatch:
+    times = [START_NS + n * DAY_NS for n in range(len(prices))]
+    return pa.record_batch({"symbol": [symbol] * len(prices), "time": times, "Price": prices})
+
+
+def stage_all(disk: SimDisk, transaction: Transaction | None = None) -> list[Staged]:
+    """What three tasks bring: two symbols, a new one among them, in five groups."""
+    rows = [[batch("A", 1, 2), batch("B", 3)], [], [batch("B", 4, 5), batch("A", 6)]]
+    job = staging.new_job(transaction)
+    return [
+        staging.stage(disk, job, number, batches, "1D", "TICK", is_variable=True)
+        for number, batches in reversed(list(enumerate(rows)))
+    ]
+
+
+def prices(store: BarStore) -> dict[str, list[int]]:
+    names = store.symbols()
+    return {name: store.query(name, "1D", "TICK")["Price"].to_pylist() for name in names}
+
+
+BEFORE = {"A": [0]}
+AFTER = {"A": [0, 1, 6, 2], "B": [3, 4, 5]}
+
+
+def disk_with_one() -> SimDisk:
+    disk = SimDisk()
+    with open_store(disk) as store:
+        store.write(batch("A", 0), "1D", "TICK", is_variable=True)
+    return disk
+
+
+@pytest.fixture(autouse=True)
+def small_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(staging, "GROUP_SIZE_MAX", 1)
+
+
+def test_rows_of_many_tasks_appear_at_once_and_once() -> None:
+    disk, transaction = disk_with_one(), Transaction("load", 7)
+    with open_store(disk) as store:
+        assert staging.commit(store, disk, stage_all(disk, transaction), transaction)
+        assert prices(store) == AFTER
+        for version in (7, 3):
+            again = Transaction("load", version)
+            assert not staging.commit(store, disk, stage_all(disk, again), again)
+        assert prices(store) == AFTER
+        assert store.symbols() == ["A", "B"], "what is staged is no symbol"
+        assert store.undecided == ()
+    assert staging.committed_version(disk, "load") == 7
+    assert [name for name in disk.list(".staging")] == [
+        f"txn-{staging._digest('load')}.json",
+    ]
+
+
+def test_no_crash_writes_a_part_or_anything_twice() -> None:
+    outcomes = {False: 0, True: 0}
+    for dies_at in range(1000):
+        disk, transaction = disk_with_one(), Transaction("load", 1)
+        staged = stage_all(disk, transaction)
+        store = open_store(disk)
+        disk.posix.dies_at = disk.posix.operations + dies_at
+        try:
+            staging.commit(store, disk, staged, transaction)
+        except PowerLost:
+            for seed in range(3):
+                outcomes[_judge(disk.after_power_cut(Random(seed)), transaction)] += 1
+            outcomes[_judge(disk.after_kill(), transaction)] += 1
+        else:
+            break
+    assert min(outcomes.values()) > 20
+
+
+def _judge(disk: SimDisk, transaction: Transaction) -> bool:
+    """All or nothing; and whoever tries again makes it all."""
+    with open_store(disk) as store:
+        staging.resume(store, disk)
+        found = prices(store)
+        assert found in (BEFORE, AFTER)
+        assert store.undecided == ()
+        assert staging.commit(store, disk, stage_all(disk, transaction), transaction) is (
+            found == BEFORE
+        )
+        assert prices(store) == AFTER
+    with open_store(disk) as store:
+        assert prices(store) == AFTER
+    return found == AFTER
+
+
+def test_what_cannot_be_stored_leaves_nothing() -> None:
+    disk = disk_with_one()
+    with open_store(disk) as store:
+        other = store.group()
+        other.write(batch("C", 1), "1D", "TICK", is_variable=True)
+        tgid = other.prepare()
+        wrong = pa.record_batch({"symbol": ["A"], "time": [START_NS], "Size": [1]})
+        parts = stage_all(disk)
+        parts.append(staging.stage(disk, "none-1-x", 9, [wrong], "1D", "TICK", is_variable=True))
+        with pytest.raises(ValueError, match="the bucket has the columns Price"):
+            staging.commit(store, disk, parts)
+        assert prices(store) == BEFORE
+        assert store.undecided == (tgid,), "what others have prepared is theirs"
+        gone = Staged(f".staging/{'x' * 9}.arrow", 0, 3, "1D", "TICK")
+        with pytest.raises(CorruptError, match="staged rows are missing"):
+            staging.commit(store, disk, [gone])
+        assert prices(store) == BEFORE
+
+
+def test_a_failed_write_is_taken_back_by_the_next_owner() -> None:
+    for at in range(0, 60, 3):
+        disk = disk_with_one()
+        staged = stage_all(disk)
+        store = open_store(disk)
+        disk.posix.fault = Fault("eio", disk.posix.calls + at)
+        try:
+            staging.commit(store, disk, staged)
+            before_the_fault = True
+        except OSError:
+            before_the_fault = False
+        disk.posix.fault = None
+        store.close()
+        with open_store(disk) as store:
+            staging.resume(store, disk)
+            assert prices(store) in ([AFTER] if before_the_fault else [BEFORE, AFTER])
+
+
+def test_orphans_are_swept_by_job_by_application_and_by_age() -> None:
+    disk, hour_ms = SimDisk(), 3_600_000
+    for job in ("mine-100-a", "mine-50-b", "none-100-c", "other-1-d"):
+        staging.stage(disk, job, 0, [batch("A", 1)], "1D", "X")
+
+    def swept(job: str, now_ms: int) -> list[str]:
+        names = staging.sweep(disk, job, now_ms=lambda: now_ms)
+        return [re.split(r"[/.]", name)[2] for name in names]
+
+    assert swept("mine-100-a", 200) == ["mine-100-a", "mine-50-b"]
+    assert swept("none-7-x", 200) == []
+    assert swept("none-7-x", 24 * hour_ms + 50) == ["other-1-d"]
+    assert swept("none-100-c", 200) == ["none-100-c"]
+
+
+def test_strange_names_and_records_are_refused() -> None:
+    disk = SimDisk()
+    with pytest.raises(ValueError, match="no job name"):
+        staging.stage(disk, "../../etc", 0, [], "1D", "X")
+    with open_store(disk) as store:
+        for text in (b"{", b"[]", b"{}", b'{"tgids": 7}', b'{"others": ["x"]}'):
+            disk.create(".staging/intent.json", text, replace=True)
+            with pytest.raises(CorruptError, match=r"intent\.json"):
+                staging.resume(store, disk)
+    disk.create(f".staging/txn-{staging._digest('a')}.json", b'{"version": "x"}')
+    with pytest.raises(CorruptError, match="not a transaction's record"):
+        staging.committed_version(disk, "a")

@@ -1,0 +1,3 @@
+from tests.bars.conftest import golden
+
+__all__ = ["golden"]

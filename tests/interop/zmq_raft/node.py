@@ -1,0 +1,46 @@
+"""The real zmq-raft, run by Node: told what to do line by line."""
+
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+DRIVER = Path(__file__).with_name("driver.js")
+CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "holdfast" / "zmq-raft"
+INSTALL = "npm install --ignore-scripts --prefix DIRECTORY zmq-raft@0.5.0 debug"
+
+
+def find_package() -> tuple[Path | None, str]:
+    """Where zmq-raft is installed, or why it cannot be used."""
+    if shutil.which("node") is None:
+        return None, "no Node here: apt-get install nodejs npm"
+    package = Path(os.environ.get("HOLDFAST_ZMQ_RAFT", CACHE))
+    if not (package / "node_modules" / "zmq-raft").is_dir():
+        return None, f"no zmq-raft in HOLDFAST_ZMQ_RAFT or {CACHE}: {INSTALL}"
+    return package, ""
+
+
+class Node:
+    """A process that does to a FileLog what it is told."""
+
+    def __init__(self, package: Path, *arguments: str) -> None:
+        self._process = subprocess.Popen(
+            ["node", str(DRIVER), str(package), *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def __call__(self, command: str, **fields: Any) -> Any:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps({"command": command, **fields}) + "\n")
+        self._process.stdin.flush()
+        answer = json.loads(self._process.stdout.readline())
+        assert "error" not in answer, f"{command}: {answer['error']}"
+        return answer["done"]
+
+    def stop(self) -> None:
+        self._process.communicate()
