@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from holdfast.bucket.bucket import Bucket
 from holdfast.errors import CorruptError, JobLostError
-from holdfast.formats.sst import Info, Kind, Rows, SstWriter, decode_sst
+from holdfast.formats.sst import Info, Kind, Output, Rows, SstWriter, decode_sst
 from holdfast.formats.sst.block import Compression
 from holdfast.kv.jobs import Job
 from holdfast.kv.merging import merge, without_tombstones
@@ -29,6 +29,7 @@ _HEADS_SIZE = 256 << 20  # footers, indexes and filters, of all SSTs that a task
 _READ_SIZE_MAX = 8 << 20  # bytes of a run in one request
 _MEMORY = 64 << 20  # for the chunks of all runs together
 _WHOLE_SIZE_MAX = 32 << 20  # of an SST of the WAL that is read at once
+_OUTPUT_SIZE = 72 << 20  # memory that is not written to costs nothing
 _FETCHES = 8  # requests at the same time
 _ID_TRIES = 4  # chance takes the same of 2^32 ids twice, hardly three times in a row
 _SHARE = 8  # an SST that is more than this part of a task may be cut at its blocks
@@ -135,6 +136,8 @@ class SstSink:
         self._bucket, self._job, self._runtime = bucket, job, runtime
         self._sst_size, self._block_size, self._compression = sst_size, block_size, compression
         self._writer: SstWriter | None = None
+        # One SST after the other is written there: no bucket keeps what it is given.
+        self._out = Output(min(sst_size + sst_size // 8, _OUTPUT_SIZE))
         self._ssts: list[SstMeta] = []
 
     def add(self, rows: Rows) -> None:
@@ -180,6 +183,7 @@ class SstSink:
             kind=Kind.LEVEL,
             compression=self._compression,
             block_size=self._block_size,
+            out=self._out,
         )
 
 
