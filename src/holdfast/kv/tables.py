@@ -18,7 +18,7 @@ from holdfast.formats.sst import (
     Index,
     Info,
     Rows,
-    decode_block,
+    decode_blocks,
     decode_filter,
     decode_index,
     decode_info,
@@ -128,17 +128,9 @@ class Table:
 
     def _rows(self, index: Index, numbers: range, data: memoryview, first: int) -> Rows:
         """The rows of some blocks; `data` is the object from byte `first` on."""
-        offsets = index.offsets
-        return Rows.concat(
-            [
-                decode_block(
-                    data[offsets[i] - first : offsets[i + 1] - first],
-                    where=self.name,
-                    offset=offsets[i],
-                )
-                for i in numbers
-            ]
-        )
+        spans = [index.span(number) for number in numbers]
+        blocks = [data[start - first : stop - first] for start, stop in spans]
+        return decode_blocks(blocks, [start for start, _ in spans], where=self.name)
 
     def _block(self, head: Head, number: int) -> Block:
         found: Block | None = self._cache.get((self.name, number))
