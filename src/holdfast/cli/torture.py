@@ -40,23 +40,14 @@ def torture(
     killed with kill -9 again and again. Exit code 2 if anything acknowledged was lost, hidden, or
     anything invented; then what the writers left stays for you to look at.
     """
-    from holdfast.testing.torture import Torture
-
     where = directory or Path.cwd()
     where.mkdir(parents=True, exist_ok=True)
     work = Path(tempfile.mkdtemp(prefix="holdfast-torture-", dir=where))
-    logger = logging.getLogger("holdfast")
-    level = logger.level
-    logger.setLevel(logging.CRITICAL)  # it would tell of each of the recoveries
     try:
-        with progress("tortured", unit="steps" if store else "images") as show:
-            rounds = Torture(store or log, work, seed)
-            report = rounds.run(seconds, lambda r: show(_done(r), _expected(r, seconds)))
+        report = _run(store or log, work, seed, seconds)
     except BaseException:
         shutil.rmtree(work)
         raise
-    finally:
-        logger.setLevel(level)
     if as_json:
         answer_json(asdict(report) | {"held": report.held})
     else:
@@ -66,6 +57,20 @@ def torture(
         return
     remark(f"what the killed writers left is in {work}")
     raise typer.Exit(2)
+
+
+def _run(format: str, work: Path, seed: int, seconds: float) -> "TortureReport":
+    from holdfast.testing.torture import STORES, Torture
+
+    logger = logging.getLogger("holdfast")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)  # it would tell of each of the recoveries
+    try:
+        with progress("tortured", unit="steps" if format in STORES else "images") as show:
+            rounds = Torture(format, work, seed)
+            return rounds.run(seconds, lambda r: show(_done(r), _expected(r, seconds)))
+    finally:
+        logger.setLevel(level)
 
 
 def _done(report: "TortureReport") -> int:
