@@ -118,7 +118,7 @@ def wait_for_store(world: World) -> None:
     while world.truth.manifest is None:
         world.scheduler.sleep(200)
         if world.is_over:
-            world.broken("stuck", "no store was ever created")
+            world.broken("broken", "no store was ever created")
 
 
 def pause(world: World, most_ms: float = 3000) -> None:

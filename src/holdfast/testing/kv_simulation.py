@@ -25,7 +25,7 @@ from holdfast.errors import CorruptError, HoldfastError
 from holdfast.kv.gc import GcOptions
 from holdfast.kv.plans import CompactionOptions
 from holdfast.runtime import Runtime
-from holdfast.testing.actors import Killed, Process, Scheduler, StuckError
+from holdfast.testing.actors import Killed, Process, Scheduler
 from holdfast.testing.explorer import BrokenPromiseError
 from holdfast.testing.kv_ledger import KvLedger, Write
 from holdfast.testing.kv_roles import (
@@ -306,8 +306,7 @@ class Simulation:
         """Raise it with all that is needed to run it again."""
         broken = error
         if not isinstance(error, BrokenPromiseError):
-            kind = "stuck" if isinstance(error, StuckError) else "broken"
-            broken = BrokenPromiseError(kind, f"{type(error).__name__}: {error}")
+            broken = BrokenPromiseError("broken", f"{type(error).__name__}: {error}")
         known = f"{self.seed}, {self.mode!r}" + (f", {self.knobs}" if self._is_chosen else "")
         broken.add_note(f"at step {self.scheduler.steps}; again: Simulation({known}).run()")
         raise broken from (error if broken is not error else None)

@@ -186,4 +186,4 @@ def judge_at_last(world: World, process: Process) -> None:
     left = [info.name for info in world.truth.list("") if id_of(info.name)]
     garbage = [name for name in left if not world.truth.needs(name)]
     if len(garbage) > 10:
-        world.broken("garbage", f"{len(garbage)} objects are never collected: {garbage[:4]}")
+        world.broken("broken", f"{len(garbage)} objects are never collected: {garbage[:4]}")
