@@ -112,15 +112,19 @@ class Table:
         *,
         reverse: bool = False,
         read_size: int | None = None,
+        chunk_size: int | None = None,
     ) -> Iterator[Rows]:
-        """The rows with start <= key < stop in chunks; with `reverse`, the last chunk first."""
+        """The rows with start <= key < stop in chunks; with `reverse`, the last chunk first.
+
+        A request reads about `read_size` bytes, and a chunk is made of about `chunk_size` of them.
+        """
         head = self._head()
         index = head.index
         requests = _groups(index, index.range(start, stop), read_size or _READ_SIZE)
         for request in reversed(requests) if reverse else requests:
             first = index.offsets[request.start]
             data = memoryview(self._read(first, index.offsets[request.stop]))
-            chunks = _groups(index, request, _CHUNK_SIZE)
+            chunks = _groups(index, request, chunk_size or _CHUNK_SIZE)
             for numbers in reversed(chunks) if reverse else chunks:
                 rows = self._rows(index, numbers, data, first).range(start, stop)
                 if len(rows):
