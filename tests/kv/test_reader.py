@@ -8,7 +8,7 @@ from holdfast.bucket.memory import MemoryBucket
 from holdfast.errors import FencedError, PoisonedError, UnavailableError
 from holdfast.formats.sst import Rows
 from holdfast.kv import Db, Reader
-from holdfast.kv.names import wal_name
+from holdfast.kv.names import manifest_name, wal_name
 from holdfast.kv.wal import create, encode
 
 
@@ -145,6 +145,28 @@ def test_time_travel_needs_an_active_manifest() -> None:
         for lazy in (False, True):
             with pytest.raises(ValueError, match="not active"):
                 Reader(bucket, at=expired, lazy=lazy, runtime=hand.runtime)
+
+
+@pytest.mark.parametrize("lazy", [False, True])
+def test_a_manifest_that_goes_while_it_is_opened_was_not_active_for_long(lazy: bool) -> None:
+    bucket, hand = MemoryBucket(), Hand()
+    with opened(bucket, hand) as db:
+        db.put(b"a", b"1")
+        at = db.snapshot(ttl_s=10).manifest_id
+        db.snapshot()
+        honest = bucket.get
+        overtaken: list[str] = []
+
+        def get(name: str) -> bytes:
+            if name == manifest_name(at) and not overtaken:
+                overtaken.append(name)
+                hand.ms += 3600_000  # we slept, and our snapshot expired, too
+                collect(bucket, hand.runtime)
+            return honest(name)
+
+        bucket.get = get  # type: ignore[method-assign]
+        with pytest.raises(ValueError, match="not active any more"):
+            Reader(bucket, at=at, lazy=lazy, runtime=hand.runtime)
 
 
 def test_a_reader_renews_its_snapshot_and_survives_losing_it() -> None:

@@ -9,6 +9,7 @@ from collections import Counter, deque
 from collections.abc import Callable
 from uuid import UUID
 
+from holdfast.errors import CorruptError, UnavailableError
 from holdfast.formats.manifest import Draft, Manifest
 from holdfast.kv.manifests import ManifestStore
 from holdfast.kv.snapshots import expiry, find, set_expiry
@@ -64,8 +65,14 @@ class Lease:
         self._forget(idle)
         self._held[found.manifest_id] = id
         self._renewed_ms = before_ms
-        kept = manifest if found.manifest_id == current_id else self._store.get(found.manifest_id)
-        return found.manifest_id, kept
+        if found.manifest_id == current_id:
+            return current_id, manifest
+        try:
+            return found.manifest_id, self._store.get(found.manifest_id)
+        except FileNotFoundError as error:
+            if self.keeps(found.manifest_id):
+                raise CorruptError(str(error), 0, "a snapshot keeps it, but it is gone") from error
+            raise UnavailableError("our snapshot expired before its state was read") from error
 
     def hold(self, manifest_id: int, id: UUID) -> None:
         """Take over a snapshot that was made elsewhere."""

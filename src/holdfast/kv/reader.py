@@ -214,7 +214,12 @@ class Reader(Reading):
                 self._lease.hold(manifest_id, made.id)
             elif manifest_id not in self._active_ids():
                 raise ValueError(f"manifest {manifest_id} is not active")
-            manifest = self.store.get(manifest_id)
+            try:
+                manifest = self.store.get(manifest_id)
+            except FileNotFoundError as error:
+                if self._lease.keeps(manifest_id):
+                    raise CorruptError(str(error), 0, "a snapshot keeps it") from error
+                raise ValueError(f"manifest {manifest_id} is not active any more") from None
             return manifest_id, manifest, manifest.wal_id_last_seen
 
         return keep

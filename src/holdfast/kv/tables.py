@@ -18,7 +18,7 @@ from holdfast.formats.sst import (
     Index,
     Info,
     Rows,
-    decode_block,
+    decode_blocks,
     decode_filter,
     decode_index,
     decode_info,
@@ -112,15 +112,19 @@ class Table:
         *,
         reverse: bool = False,
         read_size: int | None = None,
+        chunk_size: int | None = None,
     ) -> Iterator[Rows]:
-        """The rows with start <= key < stop in chunks; with `reverse`, the last chunk first."""
+        """The rows with start <= key < stop in chunks; with `reverse`, the last chunk first.
+
+        A request reads about `read_size` bytes, and a chunk is made of about `chunk_size` of them.
+        """
         head = self._head()
         index = head.index
         requests = _groups(index, index.range(start, stop), read_size or _READ_SIZE)
         for request in reversed(requests) if reverse else requests:
             first = index.offsets[request.start]
             data = memoryview(self._read(first, index.offsets[request.stop]))
-            chunks = _groups(index, request, _CHUNK_SIZE)
+            chunks = _groups(index, request, chunk_size or _CHUNK_SIZE)
             for numbers in reversed(chunks) if reverse else chunks:
                 rows = self._rows(index, numbers, data, first).range(start, stop)
                 if len(rows):
@@ -128,17 +132,9 @@ class Table:
 
     def _rows(self, index: Index, numbers: range, data: memoryview, first: int) -> Rows:
         """The rows of some blocks; `data` is the object from byte `first` on."""
-        offsets = index.offsets
-        return Rows.concat(
-            [
-                decode_block(
-                    data[offsets[i] - first : offsets[i + 1] - first],
-                    where=self.name,
-                    offset=offsets[i],
-                )
-                for i in numbers
-            ]
-        )
+        spans = [index.span(number) for number in numbers]
+        blocks = [data[start - first : stop - first] for start, stop in spans]
+        return decode_blocks(blocks, [start for start, _ in spans], where=self.name)
 
     def _block(self, head: Head, number: int) -> Block:
         found: Block | None = self._cache.get((self.name, number))
