@@ -143,7 +143,7 @@ def _gaps(patch: pytest.MonkeyPatch) -> None:
             data = self.bucket.get(wal_name(wal_id))
             info, rows = decode_sst(data)
             self._tail.last_id = wal_id - 1
-            self._tail.add(layer_of(rows, wal_id), len(data), info.max_seq)
+            self._tail.add(layer_of(rows, wal_id), len(data), info.max_seq, info.writer_epoch)
         self._show(self.manifest_id, self._view.levels)
 
     patch.setattr(Reader, "_take_in", take_in)

@@ -224,6 +224,11 @@ class Reader(Reading):
 
         return keep
 
+    def _get_again(self, key: bytes) -> bytes | None:
+        if self._at is not None and self._at not in self._active_ids():
+            raise UnavailableError(f"manifest {self._at} is not active any more")
+        return super()._get_again(key)
+
     def _active_ids(self) -> set[int]:
         current = self.store.latest()
         return active_ids(*current, self.runtime.now_ms()) if current else set()
@@ -257,7 +262,7 @@ class Reader(Reading):
             except FileNotFoundError:
                 break
             info, rows = decode_sst(data, where=wal_name(wal_id))
-            self._tail.add(layer_of(rows, wal_id), len(data), info.max_seq)
+            self._tail.add(layer_of(rows, wal_id), len(data), info.max_seq, info.writer_epoch)
         if self._is_sound(self.manifest_id, after):
             self._show(self.manifest_id, self._view.levels)
         else:
