@@ -217,7 +217,7 @@ class Reader(Reading):
             try:
                 manifest = self.store.get(manifest_id)
             except FileNotFoundError as error:
-                if self._lease.keeps(manifest_id):
+                if self._lease.proves_loss(manifest_id):
                     raise CorruptError(str(error), 0, "a snapshot keeps it") from error
                 raise ValueError(f"manifest {manifest_id} is not active any more") from None
             return manifest_id, manifest, manifest.wal_id_last_seen
@@ -243,7 +243,7 @@ class Reader(Reading):
                     self.bucket, self._cache, self._workers, first_id, last_id, self._memory_bytes
                 )
             except FileNotFoundError as error:
-                if self._lease.keeps(manifest_id):
+                if self._lease.proves_loss(manifest_id):
                     raise CorruptError(str(error), 0, "a snapshot keeps it") from error
                 continue  # compacted and collected while we looked
             if self._is_sound(manifest_id, first_id - 1):
