@@ -1,7 +1,7 @@
 """How time grows with a store: the same question to stores of 1, 10 and 100 times the size.
 
 A subject is asked all its questions at one size, and forgotten; `curves` makes curves of the
-answers of several.  Below are the logs' and the kv store's.
+answers of several.  Below are the logs', the kv store's and the bar store's.
 """
 
 import random
@@ -18,6 +18,10 @@ from math import log10
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
+
+from holdfast.bars import open_bars
 from holdfast.bucket import DirectoryBucket
 from holdfast.disk import OsDisk
 from holdfast.formats.sst import Rows
@@ -46,7 +50,7 @@ class Curve:
 def run(scale: float, only: str) -> Iterator[Curve]:
     smallest = max(1000, int(10_000 * scale))
     sizes = [smallest, 10 * smallest, 100 * smallest]
-    for part in (of_logs, of_kv):
+    for part in (of_logs, of_kv, of_bars):
         if only in part.__name__:
             yield from part(sizes)
 
@@ -75,6 +79,14 @@ def of_kv(sizes: list[int]) -> Iterator[Curve]:
         "kv: compaction of 4 runs, one row (CPU)": ("ns", 2.0),
     }
     yield from curves("rows of 116 B", sizes, {"kv": ask_kv}, questions)
+
+
+def of_bars(sizes: list[int]) -> Iterator[Curve]:
+    questions = {
+        "bars: query of all, one bar (CPU)": ("ns", 2.0),
+        "bars: query of the last 1000 bars (CPU)": ("ms", 2.0),
+    }
+    yield from curves("minutes of one symbol", sizes, {"bars": ask_bars}, questions)
 
 
 def curves(
@@ -165,6 +177,25 @@ def ask_kv(count: int) -> Answers:
             "kv: get of any key (CPU)": get_any * 1e6,
             "kv: scan, one row (CPU)": scan / count * 1e9,
             "kv: compaction of 4 runs, one row (CPU)": compaction / count * 1e9,
+        }
+
+
+def ask_bars(count: int) -> Answers:
+    seconds_since_1970 = np.arange(count, dtype=np.int64) * 60 + 1_500_000_000
+    stamps = pa.array(seconds_since_1970 * 10**9).view(pa.timestamp("ns", "UTC"))
+    prices = {name: np.random.default_rng(1).random(count) for name in ("Open", "Close")}
+    with scratch() as directory, open_bars(directory) as store:
+        store.write(pa.table({"time": stamps, **prices}), "1Min", "OC", symbol="ONE")
+        store.write_back()
+
+        def query(expected: int, **options: Any) -> None:
+            assert len(store.query("ONE", "1Min", "OC", **options)) == expected
+
+        whole = median_of(5, partial(query, count), time.process_time)
+        last = median_of(9, partial(query, 1000, limit=1000), time.process_time)
+        return {
+            "bars: query of all, one bar (CPU)": whole / count * 1e9,
+            "bars: query of the last 1000 bars (CPU)": last * 1e3,
         }
 
 

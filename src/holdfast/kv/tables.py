@@ -127,8 +127,12 @@ class Table:
         *,
         reverse: bool = False,
         read_size: int | None = None,
+        chunk_size: int | None = None,
     ) -> Iterator[Rows]:
-        """The rows with start <= key < stop in chunks; with `reverse`, the last chunk first."""
+        """The rows with start <= key < stop in chunks; with `reverse`, the last chunk first.
+
+        A request reads about `read_size` bytes, and a chunk is made of about `chunk_size` of them.
+        """
         head = self._head()
         index = head.index
         requests = _groups(index, index.range(start, stop), read_size or _READ_SIZE)
@@ -136,7 +140,7 @@ class Table:
             first = index.offsets[request.start]
             read = partial(self._read, first, index.offsets[request.stop])
             data = memoryview(self._sure(read))
-            chunks = _groups(index, request, _CHUNK_SIZE)
+            chunks = _groups(index, request, chunk_size or _CHUNK_SIZE)
             for numbers in reversed(chunks) if reverse else chunks:
                 rows = self._rows(index, numbers, data, first).range(start, stop)
                 if len(rows):
