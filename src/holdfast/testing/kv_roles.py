@@ -270,7 +270,8 @@ def _read_kept(
 
 
 def _extend(world: World, snapshots: Snapshots, kept: Kept) -> None:
-    entry = next((s for s in snapshots.list() if s.manifest_id == kept.manifest_id), None)
+    of_kept = (s for s in snapshots.list() if s.manifest_id == kept.manifest_id)
+    entry = next((s for s in of_kept if (s.expires_s == 0) is kept.is_for_ever), None)
     if entry is None:
         return
     try:
