@@ -42,7 +42,7 @@ STORM = replace(BUSY, faults=Faults(refused=0.1, lost_answer=0.1, late=0.05, slo
 DYING = replace(BUSY, kills=0.03, roles=("compactor", "collector", "reader"))
 CROWD = replace(BUSY, writers=1, roles=("compactor",) * 4 + ("collector",) * 2)
 PEACE = replace(BUSY, freezes=0.0, kills=0.0, writers=2, roles=("compactor", "compactor"))
-WAR = replace(BUSY, peace_ms=3000, roles=("reader", "compactor"))
+WAR = replace(BUSY, freezes=0.05, peace_ms=5000, roles=("reader",))
 HASTE = replace(BUSY, peace_ms=2000, roles=("compactor", "collector", "collector"))
 # Who sleeps has several writes in flight, and wakes up soon.
 DOZING = replace(
@@ -143,7 +143,7 @@ def _gaps(patch: pytest.MonkeyPatch) -> None:
             data = self.bucket.get(wal_name(wal_id))
             info, rows = decode_sst(data)
             self._tail.last_id = wal_id - 1
-            self._tail.add(layer_of(rows, wal_id), len(data), info.max_seq)
+            self._tail.add(layer_of(rows, wal_id), len(data), info.max_seq, info.writer_epoch)
         self._show(self.manifest_id, self._view.levels)
 
     patch.setattr(Reader, "_take_in", take_in)

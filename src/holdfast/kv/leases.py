@@ -44,6 +44,14 @@ class Lease:
         """Whether nothing of this state can have been deleted."""
         return manifest_id in self._held and not self.has_lapsed
 
+    def proves_loss(self, manifest_id: int) -> bool:
+        """Whether what is missing of this state is a loss: our snapshot is there, undropped."""
+        id = self._held.get(manifest_id)
+        if id is None or self.has_lapsed:
+            return False
+        current = self._store.latest()
+        return current is not None and find(current[1], id) is not None
+
     def move(self, edit: Edit) -> tuple[int, Manifest]:
         """Hold the newest state, with what `edit` changes of it in the same update."""
         id, before_ms = self._runtime.new_id(), self._runtime.monotonic_ms()
@@ -70,7 +78,7 @@ class Lease:
         try:
             return found.manifest_id, self._store.get(found.manifest_id)
         except FileNotFoundError as error:
-            if self.keeps(found.manifest_id):
+            if self.proves_loss(found.manifest_id):
                 raise CorruptError(str(error), 0, "a snapshot keeps it, but it is gone") from error
             raise UnavailableError("our snapshot expired before its state was read") from error
 

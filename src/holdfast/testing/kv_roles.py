@@ -239,9 +239,16 @@ def _read_kept(
     world: World, process: Process, bucket: Bucket, runtime: Runtime, snapshots: Snapshots
 ) -> None:
     kept = world.random.choice(world.kept)
-    lazy = world.random.random() < 0.5
+    choice = world.random.choice
     try:
-        with Reader.open(bucket, at=kept.manifest_id, lazy=lazy, runtime=runtime) as found:
+        with Reader.open(
+            bucket,
+            at=kept.manifest_id,
+            lazy=choice([False, True]),
+            memory_bytes=choice([0, 2**20]),
+            cache_bytes=choice([0, 2**20]),
+            runtime=runtime,
+        ) as found:
             known = {"since": kept.since, "loads_since": kept.since, "own": kept.own}
             state = judge(world, found, process, **known)
     except ValueError as error:
@@ -263,7 +270,8 @@ def _read_kept(
 
 
 def _extend(world: World, snapshots: Snapshots, kept: Kept) -> None:
-    entry = next((s for s in snapshots.list() if s.manifest_id == kept.manifest_id), None)
+    of_kept = (s for s in snapshots.list() if s.manifest_id == kept.manifest_id)
+    entry = next((s for s in of_kept if (s.expires_s == 0) is kept.is_for_ever), None)
     if entry is None:
         return
     try:
