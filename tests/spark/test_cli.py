@@ -9,8 +9,8 @@ from tests.spark.samples import SEGMENTS, contents, make_log, rot
 from typer.testing import CliRunner, Result
 
 from holdfast.cli.app import app
-from holdfast.cli.sparking import told
 from holdfast.errors import CorruptError
+from holdfast.spark.failures import told
 
 
 def run(*args: object) -> Result:

@@ -64,6 +64,11 @@ _ADVICE: dict[str, dict[str, str]] = {
         "corrupt": "`holdfast bars verify` shows how far it goes, `holdfast bars replay` what then",
         "not_a_directory": "a store is a directory, name that",
     },
+    "pipeline": {
+        "fenced": "another writer has taken the sink over: see to it that there is one, then run",
+        "corrupt": "`holdfast log verify`, `kv verify` or `bars verify` shows how far it goes",
+        "not_a_directory": "",
+    },
 }
 
 

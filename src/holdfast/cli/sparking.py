@@ -1,6 +1,5 @@
 """How commands use Spark: a session for as long as they run, its progress, its errors in a line."""
 
-import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -8,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from holdfast.errors import CorruptError, HoldfastError
+from holdfast.spark.failures import told
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -21,9 +20,6 @@ MasterOption = Annotated[
         "whose workers must see the same directories.",
     ),
 ]
-
-_OURS = re.compile(r"\b(?:holdfast\.errors\.)?(\w+Error): (.+)")
-_CORRUPT = re.compile(r"(.+?) at byte (\d+): (.+)")
 
 
 @contextmanager
@@ -49,15 +45,6 @@ def spark_session(master: str | None, doing: str, *, bar: bool = True) -> "Itera
     finally:
         if ours:
             spark.stop()
-
-
-def told(text: str) -> HoldfastError:
-    """What went wrong in a worker, out of pages of two languages' stacks."""
-    found = _OURS.findall(text)
-    kind, message = found[-1] if found else ("", text.strip().partition("\n")[0])
-    if kind == "CorruptError" and (parts := _CORRUPT.fullmatch(message)):
-        return CorruptError(parts[1], int(parts[2]), parts[3])
-    return HoldfastError(message)
 
 
 def _start(master: str | None, doing: str) -> "tuple[SparkSession, bool]":

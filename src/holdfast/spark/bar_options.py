@@ -32,7 +32,8 @@ _USES: dict[str, tuple[Use, ...]] = {
     "symbol": ("write", "writeStream"),
     "txnAppId": ("write",),
     "txnVersion": ("write",),
-    "checkpointLocation": ("writeStream",),
+    "checkpointLocation": ("write", "writeStream"),  # of the stream whose batch is written
+    "queryName": ("writeStream",),
 }
 _SPELLING = {name.lower(): name for name in _USES}
 _YEARS = re.compile(r"([12][0-9]{3})(?:-([12][0-9]{3}))?")
@@ -56,6 +57,7 @@ class BarOptions:
     ticks: bool = False
     symbol: str | None = None
     transaction: Transaction | None = None
+    checkpoint: str | None = None
 
     def only_for(self, use: Use) -> "BarOptions":
         """Refuse what has no meaning there: Spark tells only now whether it reads or writes."""
@@ -101,6 +103,7 @@ def parse_options(options: Mapping[str, str]) -> BarOptions:
         ticks=_flag(values, "ticks"),
         symbol=values.get("symbol"),
         transaction=_transaction(values),
+        checkpoint=values.get("checkpointLocation"),
     )
 
 

@@ -35,6 +35,7 @@ from holdfast.disk import OsDisk
 from holdfast.errors import HoldfastError
 from holdfast.spark.bar_columns import EPOCH_NS, SYMBOL, TIME, TIMEFRAME, can_hold
 from holdfast.spark.bar_options import BarOptions
+from holdfast.spark.checkpoints import settle
 
 _LOG = logging.getLogger("holdfast")
 _QUERY_ID, _BATCH_ID = "sql.streaming.queryId", "streaming.sql.batchId"
@@ -81,6 +82,8 @@ class _Sink:
     def _commit(
         self, parts: Sequence[staging.Staged], transaction: staging.Transaction | None
     ) -> None:
+        if transaction is not None:
+            settle(self._options.checkpoint, transaction.version)
         commit_staged(self._options.path, parts, transaction)
         _swept(self._disk, self._job(transaction))
 

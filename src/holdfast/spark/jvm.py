@@ -202,6 +202,7 @@ def _command(
         str(java.path),
         *("-cp", os.pathsep.join(filter(None, [class_path(), extra]))),
         f"-Xmx{settings['spark.driver.memory']}",
+        "-Xss4m",  # Spark strips comments off the code it makes by a regex that recurses
         *module_flags(java),
         "-Xlog:disable",  # the JVM's own warnings go to stdout, which belongs to the program
         f"-Dlog4j2.configurationFile={(scratch / 'log4j2.properties').as_uri()}",
@@ -217,7 +218,7 @@ def _command(
 def _environment(java: Java, settings: Mapping[str, str], scratch: Path) -> dict[str, str]:
     environment = {
         **os.environ,
-        "SPARK_HOME": str(spark_home()),
+        "SPARK_HOME": str(_home_for(settings["spark.master"], scratch)),
         "SPARK_CONNECT_MODE": "0",
         "_PYSPARK_DRIVER_CONN_INFO_PATH": str(scratch / "address"),
     }
@@ -226,6 +227,24 @@ def _environment(java: Java, settings: Mapping[str, str], scratch: Path) -> dict
     if settings["spark.master"].startswith("local-cluster"):
         environment.update(launcher_environment(java))  # here the driver starts the executors
     return environment
+
+
+def _home_for(master: str, scratch: Path) -> Path:
+    """Where Spark looks for itself.
+
+    Its Python workers import PySpark from a zip there, which they compile anew each time, though
+    the package is installed for the very interpreter that they run.  Where they are ours alone, a
+    home without the zip has them start in a third of the time.
+    """
+    alone = master.startswith("local[") and os.environ["PYSPARK_PYTHON"] == sys.executable
+    if "SPARK_HOME" in os.environ or not alone:
+        return spark_home()
+    home = scratch / "home"
+    home.mkdir()
+    for part in spark_home().iterdir():
+        if part.name != "python":
+            (home / part.name).symlink_to(part)
+    return home
 
 
 def _wait_for_address(jvm: DriverJvm, java: Java) -> tuple[int, str]:

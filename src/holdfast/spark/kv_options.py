@@ -48,7 +48,8 @@ _USES: dict[str, tuple[Use, ...]] = {
     "runBytes": ("write", "writeStream"),
     "txnAppId": ("write",),
     "txnVersion": ("write",),
-    "checkpointLocation": ("writeStream",),
+    "checkpointLocation": ("write", "writeStream"),  # of the stream whose batch is written
+    "queryName": ("writeStream",),
 }
 _SPELLING = {name.lower(): name for name in _USES}
 
@@ -107,6 +108,7 @@ class KvOptions:
     compression: Literal["zstd"] | None = None
     run_bytes: int = 256 << 20
     transaction: tuple[str, int] | None = None
+    checkpoint: str | None = None
 
     @property
     def address(self) -> Address:
@@ -163,6 +165,7 @@ def parse_options(options: Mapping[str, str]) -> KvOptions:
         compression=_choice(values, "compression", {"none": None, "zstd": "zstd"}, "none"),
         run_bytes=min(number("runBytes") or 256 << 20, 1 << 30),
         transaction=_transaction(values, number),
+        checkpoint=values.get("checkpointLocation"),
     )
 
 

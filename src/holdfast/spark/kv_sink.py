@@ -34,6 +34,7 @@ from holdfast.kv.manifests import ManifestStore
 from holdfast.kv.plans import CompactionOptions
 from holdfast.kv.unsorted import Run, arrange, write_runs
 from holdfast.runtime import Runtime
+from holdfast.spark.checkpoints import settle
 from holdfast.spark.kv_options import KvOptions
 
 Transaction = tuple[str, int]
@@ -96,6 +97,8 @@ class _Sink:
         job = parts[0].job
         if job is None or any(part.job is None or part.job.job != job.job for part in parts):
             raise JobLostError("the load was given up while it ran: write the frame again")
+        if transaction is not None:
+            settle(self._options.checkpoint, transaction[1])
         bucket, unique = self._options.address.open(), self._options.duplicates == "error"
         load = BulkLoad(bucket, Runtime(), self._settings, transaction=transaction, job=job)
         runs = [run for part in parts for run in part.runs]

@@ -36,7 +36,8 @@ _USES: dict[str, tuple[Use, ...]] = {
     "orderBy": ("write", "writeStream"),
     "txnAppId": ("write",),
     "txnVersion": ("write",),
-    "checkpointLocation": ("writeStream",),
+    "checkpointLocation": ("write", "writeStream"),  # of the stream whose batch is written
+    "queryName": ("writeStream",),
 }
 _SPELLING = {name.lower(): name for name in _USES}
 
@@ -58,6 +59,7 @@ class LogOptions:
     segment_size_max: int | None = None
     order_by: str | None = None
     transaction: Transaction | None = None
+    checkpoint: str | None = None
 
     def only_for(self, use: Use) -> "LogOptions":
         """Refuse what has no meaning there: Spark tells only now whether it reads or writes."""
@@ -96,6 +98,7 @@ def parse_options(options: Mapping[str, str]) -> LogOptions:
         segment_size_max=_index(values, "segmentSizeMax"),
         order_by=values.get("orderBy"),
         transaction=_transaction(values),
+        checkpoint=values.get("checkpointLocation"),
     )
 
 

@@ -30,6 +30,7 @@ from holdfast.errors import HoldfastError
 from holdfast.logs import staging
 from holdfast.logs.log import Log
 from holdfast.logs.open import create_log, format_of, open_log
+from holdfast.spark.checkpoints import settle
 from holdfast.spark.log_options import LogOptions
 
 _LOG = logging.getLogger("holdfast")
@@ -54,6 +55,7 @@ class _Sink:
         self._format_matters = "format" in options.given
         size = options.segment_size_max
         self._log_options: dict[str, Any] = {} if size is None else {"segment_size_max": size}
+        self._checkpoint = options.checkpoint
         self._payload, self._order = choose_columns(schema, options.order_by)
         self._made_ms, self._id = runtime.now_ms(), runtime.new_id()
 
@@ -81,6 +83,8 @@ class _Sink:
     def _commit(
         self, parts: Sequence[staging.Staged], transaction: staging.Transaction | None
     ) -> None:
+        if transaction is not None:
+            settle(self._checkpoint, transaction.version)
         with closing(self._owner()) as log:
             ordered = self._order is not None
             staging.commit(log, self._disk, parts, transaction, ordered=ordered)

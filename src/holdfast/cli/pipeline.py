@@ -1,0 +1,233 @@
+"""`holdfast pipeline`: sources, steps and sinks from one file, run by Spark."""
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from holdfast.cli.console import JsonOption, answer, answer_json, remark, table
+from holdfast.cli.pipeline_progress import shown
+from holdfast.cli.sparking import MasterOption, spark_session
+from holdfast.cli.units import count_of, human_time, parse_duration_ms
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from holdfast.spark.pipelines import Declared, InvalidError, RunReport, Status, Trigger
+
+app = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    help="Run what a file declares: sources, SQL or functions, sinks.",
+)
+
+FileArgument = Annotated[
+    str, typer.Argument(metavar="FILE", help="The pipeline: TOML, or a Python module.")
+]
+
+
+@app.command()
+def run(
+    file: FileArgument,
+    once: Annotated[bool, typer.Option("--once", help="One micro-batch, then stop.")] = False,
+    available_now: Annotated[
+        bool, typer.Option("--available-now", help="All there is now, then stop (the default).")
+    ] = False,
+    continuous: Annotated[
+        bool, typer.Option("--continuous", help="Until Ctrl-C or SIGTERM.")
+    ] = False,
+    every: Annotated[
+        str, typer.Option(metavar="DURATION", help="With --continuous: how often to look.")
+    ] = "5s",
+    accept_changes: Annotated[
+        bool,
+        typer.Option(
+            "--accept-changes",
+            help="Go on though the file is not what the checkpoint was made with.",
+        ),
+    ] = False,
+    master: MasterOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Run a pipeline: every row exactly once in every sink.
+
+    The same command again goes on where the last run ended, or was killed. --json writes a line
+    for every batch, and one at the end.
+    """
+    from holdfast.spark.pipelines import InvalidError, Trigger, read
+
+    if once + available_now + continuous > 1:
+        raise typer.BadParameter("choose one of --once, --available-now and --continuous")
+    trigger: Trigger | None = None
+    if once or available_now:
+        trigger = Trigger("once" if once else "available-now")
+    elif continuous:
+        trigger = Trigger("continuous", parse_duration_ms(every))
+    try:
+        report = _run(read(file), trigger, accept_changes, master, as_json)
+    except InvalidError as error:
+        _tell_problems(error, as_json=as_json)
+        raise typer.Exit(1) from None
+    if as_json:
+        answer_json(asdict(report), line=True)
+    else:
+        answer(_summary(report))
+
+
+def _run(
+    declared: "Declared",
+    trigger: "Trigger | None",
+    accept_changes: bool,
+    master: str | None,
+    as_json: bool,
+) -> "RunReport":
+    with spark_session(master, f"running {declared.name}", bar=False) as spark:
+        from holdfast.spark.pipelines import run as run_pipeline
+
+        with shown(as_json=as_json) as on_batch, _ended_by_sigterm(), _silenced(spark):
+            return run_pipeline(
+                spark,
+                declared,
+                trigger=trigger,
+                accept_changes=accept_changes,
+                on_batch=on_batch,
+            )
+
+
+@contextmanager
+def _silenced(spark: "SparkSession") -> Iterator[None]:
+    """What stops a query is told once, by us, and not before by the JVM with pages of stack."""
+    if os.environ.get("HOLDFAST_DEBUG"):
+        yield
+        return
+    java: Any = spark.sparkContext._jvm.java  # type: ignore[union-attr]
+    stderr = java.lang.System.err
+    spark.sparkContext.setLogLevel("OFF")
+    java.lang.System.setErr(java.io.PrintStream(java.io.OutputStream.nullOutputStream()))
+    try:
+        yield
+    finally:
+        java.lang.System.setErr(stderr)
+        spark.sparkContext.setLogLevel("ERROR")
+
+
+@contextmanager
+def _ended_by_sigterm() -> Iterator[None]:
+    """A service is stopped as by Ctrl-C.  What was under way is done again by the next run."""
+
+    def interrupt(number: int, frame: Any) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _summary(report: "RunReport") -> str:
+    letters = ""
+    if report.dead_letters:
+        bad = count_of(report.dead_letters, "bad row")
+        log, here = Path(report.dead_letter_log), Path.cwd()
+        log = log.relative_to(here) if log.is_relative_to(here) else log
+        letters = f"\n{bad} kept in {log}; `holdfast log tail` shows them"
+    if not report.batches:
+        return f"{report.pipeline}: nothing new"
+    rows = [(name, report.rows[name], count) for name, count in report.batches.items()]
+    return table(("sink", "rows read", "batches"), rows) + letters
+
+
+@app.command()
+def validate(file: FileArgument, master: MasterOption = None, as_json: JsonOption = False) -> None:
+    """Say all that is wrong with a pipeline, without running it.
+
+    Keys, paths, formats and options; then Spark analyses the schemas, the SQL and the output
+    modes, without reading a row. Exits with 1 if anything is wrong.
+    """
+    with spark_session(master, "validating", bar=False) as spark:
+        from holdfast.spark.pipelines import InvalidError
+        from holdfast.spark.pipelines import validate as find_problems
+
+        problems = find_problems(spark, file)
+    if problems:
+        _tell_problems(InvalidError(problems), as_json=as_json)
+        raise typer.Exit(1)
+    if as_json:
+        answer_json({"problems": []})
+    else:
+        answer(f"{file} is sound")
+
+
+def _tell_problems(error: "InvalidError", *, as_json: bool) -> None:
+    if as_json:
+        answer_json({"problems": [asdict(problem) for problem in error.problems]})
+        return
+    for problem in error.problems:
+        answer(str(problem))
+    remark(f"{count_of(len(error.problems), 'problem')} in the pipeline; nothing was run")
+
+
+@app.command()
+def status(file: FileArgument, as_json: JsonOption = False) -> None:
+    """Say how far a pipeline has come, without Spark.
+
+    Of each sink: the last batch that is committed and when, the rows it holds, and how far
+    behind its sources it is.
+    """
+    from holdfast.spark.pipelines import InvalidError, read
+    from holdfast.spark.pipelines import status as find_status
+
+    try:
+        found = find_status(read(file))
+    except InvalidError as error:
+        _tell_problems(error, as_json=as_json)
+        raise typer.Exit(1) from None
+    if as_json:
+        answer_json(asdict(found))
+    else:
+        answer(_status_text(found))
+
+
+def _status_text(found: "Status") -> str:
+    state = f"running as process {found.running}" if found.running else "not running"
+    rows = [
+        (
+            sink.name,
+            "none" if sink.batch is None else sink.batch,
+            "never" if sink.committed_ms is None else human_time(sink.committed_ms),
+            "?" if sink.rows is None else sink.rows,
+            ", ".join(
+                f"{lag.source} {'?' if lag.behind is None else count_of(lag.behind, lag.unit)}"
+                for lag in sink.lags
+            ),
+        )
+        for sink in found.sinks
+    ]
+    head = f"{found.pipeline}: {state}; {count_of(found.dead_letters, 'dead letter')}"
+    return f"{head}\n\n" + table(("sink", "batch", "committed", "rows", "behind"), rows)
+
+
+@app.command()
+def init(
+    file: Annotated[
+        str, typer.Argument(metavar="FILE", help="What to write; there must be none yet.")
+    ] = "pipeline.toml",
+    as_json: JsonOption = False,
+) -> None:
+    """Write a commented pipeline that runs as it is.
+
+    And something for it to read, unless there is an inbox already.
+    """
+    from holdfast.spark.pipelines import write_template
+
+    made = write_template(file)
+    if as_json:
+        answer_json({"made": made})
+    else:
+        answer(f"{' and '.join(made)} written; next: holdfast pipeline run {file}")

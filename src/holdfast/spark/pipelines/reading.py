@@ -1,0 +1,124 @@
+"""A pipeline's file, as tables: TOML, or a Python module that holds a `Pipeline`.
+
+Both give the same tables, which `checking` judges, so that both are held to the same rules.
+"""
+
+import importlib
+import importlib.util
+import sys
+import tomllib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any, TypeVar
+
+from holdfast.spark.pipelines.declared import InvalidError, Problem
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+class Pipeline:
+    """A pipeline declared in Python.
+
+        pipeline = Pipeline("ticks", checkpoint="state/ticks")
+        pipeline.source("ticks", format="holdfast-log", path="ticks-log")
+
+        @pipeline.step
+        def prices(ticks):  # a parameter is a source or an earlier step; all are DataFrames
+            return ticks.where("price > 0")
+
+        pipeline.sink("out", view="prices", format="parquet", path="out")
+
+    The keys are those of the TOML file; a sink's `from` is called `view` here.
+    """
+
+    def __init__(self, name: str, *, checkpoint: str, **keys: Any) -> None:
+        self.tables: dict[str, Any] = {"name": name, "checkpoint": checkpoint, **keys}
+
+    def source(self, name: str, **keys: Any) -> None:
+        self._add("source", name, keys)
+
+    def step(self, function: Function) -> Function:
+        """Make a step of a function, with its name."""
+        self._add("step", function.__name__, {"function": function})
+        return function
+
+    def sql(self, name: str, sql: str, **keys: Any) -> None:
+        """Make a step of a query."""
+        self._add("step", name, {"sql": sql, **keys})
+
+    def sink(self, name: str, *, view: str, **keys: Any) -> None:
+        self._add("sink", name, {"from": view, **keys})
+
+    def _add(self, kind: str, name: str, keys: Mapping[str, Any]) -> None:
+        tables = self.tables.setdefault(kind, {})
+        if name in tables:
+            raise ValueError(f"name the {kind} otherwise: there is a {name!r} already")
+        tables[name] = dict(keys)
+
+
+def read_tables(path: str | Path) -> dict[str, Any]:
+    """The tables of a file.  InvalidError if it cannot be read as what its name says it is."""
+    file = Path(path)
+    if file.suffix == ".py":
+        return _from_python(file)
+    if file.suffix != ".toml":
+        raise _invalid(file, "name it .toml or .py: a pipeline is TOML or a Python module")
+    try:
+        return tomllib.loads(file.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise _invalid(file, f"correct the TOML: {error}") from error
+
+
+def find_function(path: str | Path, reference: str) -> Callable[..., Any]:
+    """`module:name`, where the module is a file beside the pipeline's, or can be imported.
+
+    ValueError says what is wrong with the reference.
+    """
+    name, _, attribute = reference.partition(":")
+    beside = Path(path).parent / f"{name.replace('.', '/')}.py"
+    try:
+        module = load(beside) if beside.is_file() else importlib.import_module(name)
+    except Exception as error:
+        raise ValueError(f"{name} cannot be imported: {error!r}") from error
+    function = getattr(module, attribute, None)
+    if callable(function):
+        return function  # type: ignore[no-any-return]
+    raise ValueError(f"{name} has no function {attribute!r}")
+
+
+def load(file: Path) -> ModuleType:
+    """Run a file as a module.  What it holds travels to workers by value: they cannot import it."""
+    name = f"holdfast_pipeline_{file.stem}"
+    spec = importlib.util.spec_from_file_location(name, file)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{file} is no Python module")
+    module = importlib.util.module_from_spec(spec)
+    before = sys.modules.get(name)
+    sys.modules[name] = module
+    sys.path.insert(0, str(file.parent))
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        if before is not None:
+            sys.modules[name] = before
+        raise
+    finally:
+        sys.path.remove(str(file.parent))
+    return module
+
+
+def _from_python(file: Path) -> dict[str, Any]:
+    file.stat()  # a file that is not there is the system's error, not the module's
+    try:
+        module = load(file)
+    except Exception as error:
+        raise _invalid(file, f"the module fails: {error!r}") from error
+    found = [value for value in vars(module).values() if isinstance(value, Pipeline)]
+    if len(found) != 1:
+        raise _invalid(file, f"hold one Pipeline in a variable of the module, not {len(found)}")
+    return found[0].tables
+
+
+def _invalid(file: Path, what: str) -> InvalidError:
+    return InvalidError([Problem(str(file), "", what)])

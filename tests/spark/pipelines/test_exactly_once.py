@@ -1,0 +1,98 @@
+"""A real driver, killed at random moments: nothing is lost and nothing doubled, in any sink.
+
+HOLDFAST_KILLS=20 kills it more often, HOLDFAST_SEED repeats a run.
+"""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.spark.pipelines.samples import (
+    FOUR_SINKS,
+    entries,
+    expected_bars,
+    is_bad,
+    parquet_rows,
+    price,
+    write,
+    write_ticks,
+)
+
+from holdfast.bars import open_bars
+from holdfast.kv import Db
+
+KILLS = int(os.environ.get("HOLDFAST_KILLS", "3"))
+SEED = int(os.environ.get("HOLDFAST_SEED", random.randrange(2**32)))
+_RUN = "from holdfast.cli import main; main()"
+
+
+def _driver(file: Path) -> "subprocess.Popen[bytes]":
+    command = [sys.executable, "-c", _RUN, "pipeline", "run", str(file), "--json"]
+    # It lives for seconds, so the second compiler would only take time from the rest.
+    environment = {**os.environ, "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1"}
+    with file.with_suffix(".stderr").open("ab") as errors:  # a pipe that nobody reads fills up
+        return subprocess.Popen(
+            [*command, "--master", "local[2,4]"],
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            env=environment,
+        )
+
+
+def _kill(driver: "subprocess.Popen[bytes]", *, jvm_too: bool) -> None:
+    """Python alone, whose JVM then goes on for a moment; or both in one stroke."""
+    children = Path(f"/proc/{driver.pid}/task/{driver.pid}/children").read_text().split()
+    for pid in (*map(int, children if jvm_too else ()), driver.pid):
+        os.kill(pid, signal.SIGKILL)
+    driver.communicate()
+
+
+def test_a_pipeline_killed_at_random_moments_ends_in_the_same_state(
+    tmp_path: Path, class_cache: Path
+) -> None:
+    dice = random.Random(SEED)
+    file = write(tmp_path / "ticks.toml", FOUR_SINKS)
+    killed = last = 0
+    for _ in range(2 * KILLS):
+        write_ticks(tmp_path / "ticks-log", last + 1, last + 100)
+        last += 100
+        driver = _driver(file)
+        assert driver.stdout is not None
+        for _ in range(dice.choice((0, 3, 8))):
+            driver.stdout.readline()  # a batch has ended somewhere
+        try:
+            driver.wait(dice.uniform(0, 1.5))
+        except subprocess.TimeoutExpired:
+            _kill(driver, jvm_too=dice.random() < 0.5)
+            killed += 1
+        if killed == KILLS:
+            break
+    done = _driver(file)
+    done.communicate(timeout=120 + 30 * KILLS)
+    assert done.returncode == 0, file.with_suffix(".stderr").read_text()
+    check_sinks(tmp_path, last, f"HOLDFAST_SEED={SEED} HOLDFAST_KILLS={KILLS}")
+    assert killed == KILLS, "it had ended before it could be killed, again and again"
+
+
+def check_sinks(tmp_path: Path, last: int, why: str) -> None:
+    """Every sink, and the dead letters, hold what becomes of the ticks 1..last; each once."""
+    good = [index for index in range(1, last + 1) if not is_bad(index)]
+    symbols = {index: "AB"[index % 2] for index in good}
+    lines = [b"%d %s %d" % (index, symbols[index].encode(), index) for index in good]
+    assert entries(tmp_path / "lines") == lines, why
+    with Db.open(str(tmp_path / "prices")) as db:
+        found = {key.decode(): value.decode() for key, value in db.items()}
+    assert found == {f"{symbols[i]}/{i}": str(price(i)) for i in good}, why
+    with open_bars(str(tmp_path / "bars"), read_only=True) as store:
+        bars = store.query("*", "1Min", "OHLCV").to_pylist()
+    assert sorted(tuple(bar.values()) for bar in bars) == expected_bars(good), why
+    archived = sorted(row["_index"] for row in parquet_rows(tmp_path / "archive"))
+    assert archived == good, why
+    letters = [json.loads(entry) for entry in entries(tmp_path / "state" / "dead-letters")]
+    bad = [index for index in range(1, last + 1) if is_bad(index)]
+    assert [letter["index"] for letter in letters] == bad, why
+    assert {letter["reason"] for letter in letters} == {"not JSON"}
