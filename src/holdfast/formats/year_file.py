@@ -14,16 +14,14 @@ but never reads it.
 import struct
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from cramjam import DecompressionError, snappy  # to the byte what MarketStore's encoder makes
 
 from holdfast.formats.bar_time import DAY_NS, interval_count
 from holdfast.formats.flaw import Flaw
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 Bytes = bytes | bytearray | memoryview
 Rows = npt.NDArray[np.void]
@@ -221,15 +219,8 @@ def new_year_marked(
     return np.where((index == 0) & ~data.any(axis=1), NO_DATA_MARK, index)
 
 
-@lru_cache(1)
-def _snappy() -> "pa.Codec":
-    import pyarrow as pa
-
-    return pa.Codec("snappy")
-
-
 def encode_payload(rows: Bytes, *, compress: bool) -> bytes:
-    return bytes(_snappy().compress(rows, asbytes=True)) if compress else bytes(rows)
+    return bytes(snappy.compress_raw(rows)) if compress else bytes(rows)
 
 
 def decode_payload(data: Bytes, row_size: int) -> tuple[bytes, bool] | Flaw:
@@ -242,8 +233,8 @@ def decode_payload(data: Bytes, row_size: int) -> tuple[bytes, bool] | Flaw:
             break
     if 0 < size <= _EXPANSION_MAX * len(data) and size % row_size == 0:
         try:
-            return bytes(_snappy().decompress(data, decompressed_size=size, asbytes=True)), True
-        except OSError:  # pyarrow's word for a corrupt block
+            return bytes(snappy.decompress_raw(data)), True
+        except DecompressionError:
             pass
     if data and len(data) % row_size == 0:
         return bytes(data), False
