@@ -35,6 +35,7 @@ PUBLIC = (
     "holdfast.logs.replicas",
     "holdfast.kv",
     "holdfast.kv.cas",
+    "holdfast.bars",
     "holdfast.bucket",
     "holdfast.spark",
     "holdfast.spark.jobs",

@@ -192,14 +192,19 @@ def test_a_file_that_nothing_tells_the_columns_of_is_damage(disk: SimDisk) -> No
 def test_a_killed_process_loses_nothing(tmp_path: Path) -> None:
     code = f"""
 import sys; sys.path[:0] = {sys.path!r}
+import numpy as np
 from holdfast.bars import open_bars
-from tests.bars.test_store import bars
+from tests.bars.test_store import START_S, bars
 store = open_bars({str(tmp_path)!r}, write_back_ms=5)
-n = 0
+n = len(store.query("A", "1D", "T")) if "A" in store.symbols() else 0
 while True:
-    n += 1
-    store.write(bars(*([float(n)] * 3)), "1D", "X", symbol="A")
+    group = store.group()
+    group.write(bars(*([float(n)] * 3)), "1D", "X", symbol="A")
+    tick = np.array([(START_S, n)], [("Epoch", "<i8"), ("Price", "<i4")])
+    group.write(tick, "1D", "T", symbol="A", is_variable=True)
+    group.commit()
     print(n, flush=True)
+    n += 1
 """
     last = 0
     for _ in range(3):
@@ -215,3 +220,5 @@ while True:
         with open_bars(tmp_path) as store:
             found = closes(store)
             assert found in ([last] * 3, [last + 1] * 3)
+            ticks = store.query("A", "1D", "T")["Price"].to_pylist()
+            assert ticks == list(range(int(found[0]) + 1)), "each once"

@@ -37,6 +37,7 @@ _NAMES_AT = 312
 TYPES_AT = _NAMES_AT + COLUMNS_MAX * NAME_SIZE
 HEAD_SIZE = _NAMES_AT + 255 * NAME_SIZE  # what there is to know, but for the types
 _AUTHOR = b"Created By Writer"
+_BLOCK = 4096
 _EXPANSION_MAX = 64  # no snappy block grows by more
 
 TYPES: dict[int, str] = {
@@ -165,6 +166,14 @@ def _header(year: int, timeframe_ns: int, schema: Schema, description: bytes) ->
 
 def encode_header(header: Header) -> bytes:
     return _header(header.year, header.timeframe_ns, header.schema, header.description)
+
+
+@lru_cache(512)
+def encode_header_blocks(header: Header) -> tuple[tuple[int, bytes], ...]:
+    """The same by offsets, but for New Year's room and for blocks of zeros, which a hole can be."""
+    data = encode_header(header)[:-NEW_YEAR_ROOM]
+    blocks = ((at, data[at : at + _BLOCK]) for at in range(0, len(data), _BLOCK))
+    return tuple((at, block) for at, block in blocks if block.strip(b"\0"))
 
 
 def decode_header(data: Bytes) -> Header | Flaw:
