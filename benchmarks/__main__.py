@@ -4,7 +4,7 @@ import argparse
 import importlib
 import sys
 
-from benchmarks import harness, page
+from benchmarks import growth, harness, page
 
 PARTS = (
     "logs",
@@ -16,6 +16,7 @@ PARTS = (
     "spark",
     "kv_spark",
     "bars_spark",
+    "growth",
 )
 
 
@@ -27,13 +28,14 @@ def main() -> None:
     options = parser.parse_args()
     about = harness.machine()
     module = importlib.import_module(f"benchmarks.{options.part}")
-    measures = []
-    for measure in module.run(options.scale, options.only):
-        measures.append(measure)
-        print("\n".join(page.table([measure])[2:]), flush=True)
+    found = []
+    for each in module.run(options.scale, options.only):
+        found.append(each)
+        lines = growth.table([each]) if isinstance(each, growth.Curve) else page.table([each])
+        print("\n".join(lines[2:]), flush=True)
     if options.only or options.scale != 1.0:
         return
-    path = harness.save(options.part, f"make bench PART={options.part}", about, measures)
+    path = harness.save(options.part, f"make bench PART={options.part}", about, found)
     page.write_page()
     print(f"saved {path} and docs/benchmarks.md", file=sys.stderr)
 

@@ -9,10 +9,12 @@ import platform
 import random
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+
+from benchmarks.growth import Curve
 
 RESULTS = Path(__file__).parent / "results"
 Clock = Callable[[], float]
@@ -74,20 +76,22 @@ def machine() -> dict[str, str]:
     }
 
 
-def save(part: str, command: str, about: dict[str, str], measures: list[Measure]) -> Path:
+def save(part: str, command: str, about: dict[str, str], found: Sequence[Measure | Curve]) -> Path:
     RESULTS.mkdir(exist_ok=True)
     path = RESULTS / f"{part}.json"
     document = {
         "part": part,
         "command": command,
         "machine": about,
-        "measures": [asdict(measure) for measure in measures],
+        "measures": [asdict(each) for each in found if isinstance(each, Measure)],
+        "curves": [asdict(each) for each in found if isinstance(each, Curve)],
     }
     path.write_text(json.dumps(document, indent=1) + "\n")
     return path
 
 
-def load(path: Path) -> tuple[dict[str, str], str, list[Measure]]:
+def load(path: Path) -> tuple[dict[str, str], str, list[Measure], list[Curve]]:
     document = json.loads(path.read_text())
     measures = [Measure(**measure) for measure in document["measures"]]
-    return document["machine"], document["command"], measures
+    curves = [Curve(**curve) for curve in document.get("curves", ())]
+    return document["machine"], document["command"], measures, curves

@@ -4,6 +4,7 @@ from html import escape
 from math import log10
 from pathlib import Path
 
+from benchmarks import growth
 from benchmarks.harness import RESULTS, Measure, load
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -13,19 +14,20 @@ _INTRO = """\
 Made by the commands named below, from one run each; nothing is typed in by hand. Contenders run
 in the same process or session, op by op and in shuffled order, and medians are compared. A ratio
 says how many times better Holdfast is; ± is half the distance between the quartiles. The last
-column compares with what was aimed at.
+column compares with what was aimed at. Where a store grows, the growth says how many times the last
+column of times is the first.
 """
 
 
 def write_page() -> None:
     parts = [_INTRO]
     for path in sorted(RESULTS.glob("*.json")):
-        about, command, measures = load(path)
+        about, command, measures, curves = load(path)
         plot = DOCS / f"benchmarks-{path.stem}.svg"
-        plot.write_text(draw(measures))
+        plot.write_text(draw(measures) if measures else growth.draw(curves))
         facts = ", ".join(f"{name} {value}" for name, value in about.items())
-        parts.append(f"\n## {path.stem}\n\n`{command}` on {facts}.\n\n![ratios]({plot.name})\n")
-        parts.append("\n".join(table(measures)))
+        parts.append(f"\n## {path.stem}\n\n`{command}` on {facts}.\n\n![plot]({plot.name})\n")
+        parts.append("\n".join(table(measures) if measures else growth.table(curves)))
     (DOCS / "benchmarks.md").write_text("\n".join(parts) + "\n")
 
 

@@ -5,7 +5,18 @@ import pytest
 
 import holdfast
 from holdfast.demo import bars, ticks
-from holdfast.demo.results import Batch, Run, Streaming, WorkerKill
+from holdfast.demo.history import Moment
+from holdfast.demo.results import (
+    Batch,
+    Fencing,
+    Rollup,
+    Run,
+    Scrub,
+    Stores,
+    Streaming,
+    Upkeep,
+    WorkerKill,
+)
 from holdfast.demo.rounds import Ack, Reckoning
 from holdfast.reports import inspect_log, verify_log
 
@@ -31,11 +42,33 @@ def run(tmp_path: Path) -> Run:
         worker_kills=(WorkerKill(4711, 2, 2.5),),
         failed_tasks=1,
         rows=COUNT,
-        distinct=COUNT,
         bars=len(made),
-        bars_expected=len(made),
         bars_differing=0,
+        prices=2346,
+        prices_differing=0,
     )
+    stores = Stores(
+        streaming,
+        Upkeep(9000, 2346, 2, 1.5, 31, 8, 23, 0.1, 0, 7, 0),
+        Rollup({"1H": 42, "1D": 6}, 0, 1.25),
+        Fencing(2, 3, 25, 0, 0, "writer 2 was fenced", (900,) * 25, 0.3, 1.0, 2.1, 2.2, 2.3),
+        tuple(
+            Moment(
+                n,
+                1000 * n,
+                1 + (n > 8),
+                n // 7,
+                n % 4,
+                1,
+                n % 4 + 1,
+                (n - 1,) if n % 3 else (),
+                0,
+                n,
+            )
+            for n in range(1, 13)
+        ),
+    )
+    checked = verify_log(str(path))
     return Run(
         seed=5,
         seconds=2.4,
@@ -44,9 +77,8 @@ def run(tmp_path: Path) -> Run:
         acks=tuple(Ack(0.004 * n, 10 * n, 200 + n % 300) for n in range(1, 601)),
         arrived=((0.0, 0), (2.4, COUNT)),
         log=inspect_log(str(path)),
-        scrub=verify_log(str(path)),
-        scrub_seconds=0.01,
-        streaming=streaming,
+        scrubs=(Scrub("log", f"{checked.entries:,} entries", checked.verdict, 0.01),),
+        stores=stores,
         missing=None,
         bars=made,
         total_seconds=9.0,
@@ -63,4 +95,4 @@ def broken(run: Run) -> Run:
 
 @pytest.fixture
 def without_spark(run: Run) -> Run:
-    return replace(run, streaming=None, missing="Spark is not installed. Run: pip <it>")
+    return replace(run, stores=None, missing="Spark is not installed. Run: pip <it>")

@@ -30,11 +30,20 @@ def test_no_ticks_make_no_bars() -> None:
 def test_bars_come_back_from_a_table_in_any_order() -> None:
     made = bars.make_bars(ticks.day(8, 5000))
     mixed = made[np.random.default_rng(0).permutation(len(made))]
-    minutes = [datetime.fromtimestamp(int(us) // 10**6, UTC) for us in mixed["minute_us"]]
-    columns = {name: pa.array(mixed[name].copy()) for name in bars.BAR.names or ()}
+    columns = {name.capitalize(): pa.array(mixed[name].copy()) for name in bars.BAR.names or ()}
     columns["symbol"] = pa.array([ticks.SYMBOLS[number] for number in mixed["symbol"]])
-    columns["minute"] = pa.array(minutes, pa.timestamp("us", "UTC"))
+    columns["time"] = pa.array(mixed["minute_us"] * 1000).cast(pa.timestamp("ns", "UTC"))
     assert np.array_equal(bars.from_table(pa.table(columns)), made)
+
+
+def test_prices_are_the_last_of_each_key() -> None:
+    day = ticks.day(8, 5000)
+    wanted: dict[str, float] = {}
+    for tick in day:
+        name, price = ticks.SYMBOLS[tick["symbol"]], tick["price"] / ticks.PRICE_UNIT
+        time = datetime.fromtimestamp(int(tick["time_us"]) / 1e6, UTC)
+        wanted[f"last/{name}"] = wanted[f"minute/{name}/{time:%H:%M}"] = price
+    assert bars.make_prices(day) == wanted
 
 
 def test_coarser_bars_keep_the_extremes_and_the_sums() -> None:

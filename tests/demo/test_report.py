@@ -5,7 +5,7 @@ from html.parser import HTMLParser
 
 from holdfast.demo import charts, svg
 from holdfast.demo.report import headline, render
-from holdfast.demo.results import Run
+from holdfast.demo.results import Run, Scrub
 
 
 class Strict(HTMLParser):
@@ -42,7 +42,7 @@ def parsed(run: Run) -> Strict:
 
 def test_the_page_is_whole_and_needs_nothing_else(run: Run) -> None:
     page = parsed(run)
-    assert page.seen.count("svg") == 5 + 6  # and one for each symbol
+    assert page.seen.count("svg") == 7 + 6  # and one for each symbol
     assert not {"script", "link", "img", "iframe"} & set(page.seen)
     html = render(run)
     assert not re.search(r"https?:|url\(|@import|src=|href=", html)
@@ -58,6 +58,10 @@ def test_its_numbers_are_those_of_the_run(run: Run) -> None:
     assert "worker 4711 killed -9" in text
     assert "6,000 ticks landed of 6,000 in the log" in text
     assert f"{len(run.bars):,} bars, 0 different" in text
+    assert "rolled up to 42 of 1H, 6 of 1D in 1.2 s, 0 different" in text
+    assert "9,000 rows compacted to 2,346 by 2 tasks" in text
+    assert "FENCED epoch 2 < 3" in text
+    assert "12 manifests" in text
     assert f"p99  {charts.duration(run.latency_us(99))}" in text
     assert "holdfast demo --seed 5 --seconds 2.4" in text
     assert "3.11 <&>" in text  # escaped, for it is text
@@ -80,20 +84,36 @@ def test_what_was_left_out_is_told(without_spark: Run) -> None:
 
 
 def test_doubled_and_missing_rows_break_promises(run: Run) -> None:
-    assert run.streaming is not None
-    doubled = replace(run, streaming=replace(run.streaming, rows=6001))
+    stores = run.stores
+    assert stores is not None
+    assert run.held
+    streaming = stores.streaming
+    doubled = replace(run, stores=replace(stores, streaming=replace(streaming, rows=6001)))
     assert (doubled.doubled, doubled.held) == (1, False)
-    short = replace(run, streaming=replace(run.streaming, rows=5990, distinct=5990))
+    short = replace(run, stores=replace(stores, streaming=replace(streaming, rows=5990)))
     assert (short.lost, short.held) == (10, False)
-    other = replace(run, streaming=replace(run.streaming, bars_differing=1))
-    assert not other.held
+    for worse in (
+        replace(stores, streaming=replace(streaming, bars_differing=1)),
+        replace(stores, streaming=replace(streaming, prices_differing=1)),
+        replace(stores, upkeep=replace(stores.upkeep, rows_differing=1)),
+        replace(stores, upkeep=replace(stores.upkeep, snapshot_differing=1)),
+        replace(stores, rollup=replace(stores.rollup, differing=1)),
+        replace(stores, fencing=replace(stores.fencing, lost=1)),
+        replace(stores, fencing=replace(stores.fencing, stray=1)),
+        replace(stores, fencing=replace(stores.fencing, successor=2)),
+    ):
+        assert not replace(run, stores=worse).held
+    rotten = replace(run, scrubs=(*run.scrubs, Scrub("kv store", "", "corrupt", 0.1)))
+    assert not rotten.held
 
 
 def test_json_says_the_same(run: Run) -> None:
     told = json.loads(json.dumps(run.as_json(), default=str))
     assert told["held"] is True
     assert told["kills"] == 6
-    assert told["streaming"]["worker_kills"] == [{"pid": 4711, "batch": 2, "at_seconds": 2.5}]
+    assert told["stores"]["streaming"]["worker_kills"] == [
+        {"pid": 4711, "batch": 2, "at_seconds": 2.5}
+    ]
     assert len(told["log"]["segments"]) == len(run.log.segments)
 
 

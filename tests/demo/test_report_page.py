@@ -68,5 +68,5 @@ def test_the_browser_sees_what_the_run_found(run: Run, tmp_path: Path, chromium:
     dom = browse(chromium, page, "--dump-dom")
     assert "Killed 6 times. Nothing acknowledged was lost." in dom
     assert '<dd class="good" id="lost">0</dd>' in dom
-    assert dom.count("<svg") == 11
+    assert dom.count("<svg") == 13
     assert dom.count('class="rise"') + dom.count('class="fall"') > 6 * 60

@@ -312,3 +312,28 @@ def test_expired_jobs_are_dropped_with_their_marks() -> None:
     assert world.collect().expired_jobs == 2
     assert not world.manifest().jobs
     assert latest(world.bucket, world.hand)[1].next_sst_base == 3 << 32
+
+
+@pytest.mark.parametrize("step", ["plan", "collect"])
+def test_a_collector_that_another_overtakes_looks_again(step: str) -> None:
+    """A manifest that is missing because its snapshot was dropped meanwhile is no damage."""
+    world = World()
+    world.snapshot(ttl_s=10)
+    kept = manifest_name(next(iter(world.snapshots.values()))[0])
+    world.put()
+    world.hand.ms += 2 * MIN_AGE_MS
+    honest = world.memory.get
+    overtaken: list[str] = []
+
+    def get(name: str) -> bytes:
+        if name == kept and not overtaken:
+            overtaken.append(name)
+            world.db.snapshots.drop(*world.snapshots)
+            assert GarbageCollector(world.bucket, world.hand.runtime).collect().count
+        return honest(name)
+
+    world.memory.get = get  # type: ignore[method-assign]
+    getattr(GarbageCollector(world.bucket, world.hand.runtime), step)()
+    assert overtaken
+    assert kept not in listed(world.bucket)
+    assert not missing(world.bucket, world.hand)

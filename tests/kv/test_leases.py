@@ -2,9 +2,11 @@ import pytest
 from tests.kv.stores import Hand
 from tests.kv.test_manifests import open_store, seen
 
+from holdfast.errors import CorruptError, UnavailableError
 from holdfast.formats.manifest import Draft, Manifest
 from holdfast.kv.leases import Lease
-from holdfast.kv.manifests import ManifestStore
+from holdfast.kv.manifests import Change, ManifestStore
+from holdfast.kv.names import manifest_name
 from holdfast.kv.snapshots import listed
 
 
@@ -124,3 +126,22 @@ def test_the_state_that_is_held_is_the_one_that_is_returned() -> None:
     assert (manifest_id, manifest.wal_id_last_seen) == (2, 1)
     assert store.ids() == [1, 2, 3]
     assert calls == [0]
+
+
+@pytest.mark.parametrize(("slept_ms", "error"), [(9000, UnavailableError), (100, CorruptError)])
+def test_a_state_that_is_gone_before_it_is_read(slept_ms: int, error: type[Exception]) -> None:
+    """After an update that others followed: it expired if time has passed, else it is a loss."""
+    bucket, store, hand = open_store()
+    lease = Lease(store, hand.runtime, ttl_ms=9000)
+    honest = store.update
+
+    def update(change: Change) -> tuple[int, Manifest]:
+        honest(change)
+        followed = honest(seen(1))
+        hand.ms += slept_ms
+        bucket.delete(manifest_name(2))
+        return followed
+
+    store.update = update  # type: ignore[method-assign]
+    with pytest.raises(error):
+        lease.move(nothing)

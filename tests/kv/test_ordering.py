@@ -3,7 +3,7 @@ import random
 import pyarrow as pa
 import pytest
 
-from holdfast.kv.ordering import common_prefix, sort_order
+from holdfast.kv.ordering import common_prefix, distinct_order, sort_order
 
 
 def _keys(seed: int) -> list[bytes]:
@@ -26,6 +26,8 @@ def test_the_order_is_that_of_bytes_and_equal_keys_stay(seed: int) -> None:
         shared = common_prefix(min(keys), max(keys))
         assert all(key[:shared] == keys[0][:shared] for key in keys)
         assert sort_order(array, shared).tolist() == expected
+    firsts = [place for place in expected if keys.index(keys[place]) == place]
+    assert distinct_order(array).tolist() == firsts
 
 
 @pytest.mark.parametrize("count", [3, 300])

@@ -5,10 +5,10 @@ from tests.kv.stores import Hand, collect, compact
 from tests.kv.test_db import opened
 
 from holdfast.bucket.memory import MemoryBucket
-from holdfast.errors import FencedError, PoisonedError, UnavailableError
+from holdfast.errors import CorruptError, FencedError, PoisonedError, UnavailableError
 from holdfast.formats.sst import Rows
 from holdfast.kv import Db, Reader
-from holdfast.kv.names import wal_name
+from holdfast.kv.names import manifest_name, wal_name
 from holdfast.kv.wal import create, encode
 
 
@@ -147,6 +147,28 @@ def test_time_travel_needs_an_active_manifest() -> None:
                 Reader(bucket, at=expired, lazy=lazy, runtime=hand.runtime)
 
 
+@pytest.mark.parametrize("lazy", [False, True])
+def test_a_manifest_that_goes_while_it_is_opened_was_not_active_for_long(lazy: bool) -> None:
+    bucket, hand = MemoryBucket(), Hand()
+    with opened(bucket, hand) as db:
+        db.put(b"a", b"1")
+        at = db.snapshot(ttl_s=10).manifest_id
+        db.snapshot()
+        honest = bucket.get
+        overtaken: list[str] = []
+
+        def get(name: str) -> bytes:
+            if name == manifest_name(at) and not overtaken:
+                overtaken.append(name)
+                hand.ms += 3600_000  # we slept, and our snapshot expired, too
+                collect(bucket, hand.runtime)
+            return honest(name)
+
+        bucket.get = get  # type: ignore[method-assign]
+        with pytest.raises(ValueError, match="not active any more"):
+            Reader(bucket, at=at, lazy=lazy, runtime=hand.runtime)
+
+
 def test_a_reader_renews_its_snapshot_and_survives_losing_it() -> None:
     bucket, hand = MemoryBucket(), Hand()
     with opened(bucket, hand) as db:
@@ -242,4 +264,65 @@ def test_what_a_zombie_writes_into_a_collected_slot_is_never_shown(lazy: bool) -
         assert bucket.get(wal_name(3))  # the trap: it is there, and next in line
         reader.poll()
         assert dict(reader.items()) == {b"a": b"1", b"b": b"2", b"c": b"3"}
+        reader.close()
+
+
+@pytest.mark.parametrize("value", [b"x", b"of another length"])
+@pytest.mark.parametrize("at", [False, True])
+def test_an_old_view_does_not_show_what_a_fenced_writer_put_into_a_collected_id(
+    at: bool, value: bytes
+) -> None:
+    bucket, hand = MemoryBucket(), Hand()
+    with opened(bucket, hand) as db:
+        db.put(b"a", b"1").result()
+        wal_id = db.last_wal_id
+        kept = db.snapshot(ttl_s=10)
+        reader = Reader(
+            bucket,
+            at=kept.manifest_id if at else None,
+            lazy=True,
+            memory_bytes=0,
+            cache_bytes=0,
+            runtime=hand.runtime,
+        )
+        view = reader.view()
+        assert dict(view.items()) == {b"a": b"1"}
+        db.put(b"b", b"2").result()
+        db.put(b"c", b"3").result()
+        compact(bucket, hand.runtime)
+        db.refresh()
+        hand.ms += 3600_000
+        db.refresh()
+        db.refresh()
+        collect(bucket, hand.runtime)
+        rows = Rows.from_pairs([(b"a", value, 1)])
+        create(bucket, wal_name(wal_id), encode(rows, db.epoch - 1, hand.runtime), db.epoch - 1)
+        for read in (view.get, lambda key: dict(view.items())):
+            with pytest.raises(UnavailableError):
+                read(b"a")
+        if at:
+            with pytest.raises(UnavailableError, match="not active any more"):
+                reader.get(b"a")
+        else:
+            assert reader.get(b"a") == b"1"  # it looks at the newest state
+        reader.close()
+
+
+def test_who_loses_its_snapshot_to_somebody_is_told_that_and_not_of_damage() -> None:
+    bucket, hand = MemoryBucket(), Hand()
+    with opened(bucket, hand) as db:
+        db.put(b"a", b"1").result()
+        reader = Reader(bucket, memory_bytes=0, cache_bytes=0, runtime=hand.runtime)
+        view = reader.view()
+        db.put(b"b", b"2").result()
+        db.snapshots.drop(*(entry.id for entry in db.snapshots.list()))
+        db.put(b"c", b"3").result()
+        compact(bucket, hand.runtime)
+        collect(bucket, hand.runtime)
+        with pytest.raises(UnavailableError, match="its snapshot is gone"):
+            view.get(b"a")
+        bucket.delete(*(info.name for info in bucket.list("levels")))
+        with pytest.raises(CorruptError, match="a snapshot keeps it, but it is gone"):
+            reader.refresh()
+            dict(reader.items())
         reader.close()

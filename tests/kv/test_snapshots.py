@@ -2,6 +2,8 @@ import pytest
 from tests.kv.stores import Hand
 from tests.kv.test_manifests import open_store, seen
 
+from holdfast.formats.manifest import Manifest
+from holdfast.kv.manifests import Change
 from holdfast.kv.snapshots import Snapshots, active_ids, expiry, listed
 
 
@@ -73,3 +75,19 @@ def test_bad_times_are_refused_and_late_ones_capped() -> None:
         expiry(0, 0)
     assert expiry(0, 1e12) == 2**32 - 1
     assert Snapshots(open_store()[1], Hand().runtime).list() == []
+
+
+def test_one_that_is_dropped_as_soon_as_it_is_extended_was_extended() -> None:
+    _, store, hand = open_store()
+    snapshots = Snapshots(store, hand.runtime)
+    made, honest = snapshots.create(5), store.update
+
+    def update(change: Change) -> tuple[int, Manifest]:
+        done = honest(change)
+        store.update = honest  # type: ignore[method-assign]
+        snapshots.drop(made.id)
+        return done
+
+    store.update = update  # type: ignore[method-assign]
+    assert snapshots.extend(made.id, 10).expires_s == made.expires_s + 5
+    assert snapshots.list() == []

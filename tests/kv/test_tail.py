@@ -23,7 +23,7 @@ def filled(count: int, size_max: int, *, empty: tuple[int, ...] = ()) -> Tail:
         data = encode_sst(rows, writer_epoch=1, unique_id=bytes(16), kind=Kind.WAL)
         bucket.put_if_absent(wal_name(wal_id), data)
         last_seq = 0 if wal_id in empty else wal_id * 10 + 9
-        tail.add(layer_of(rows, wal_id), len(data), last_seq)
+        tail.add(layer_of(rows, wal_id), len(data), last_seq, 1)
     return tail
 
 
@@ -73,4 +73,4 @@ def test_what_is_compacted_is_forgotten_and_nothing_else(compacted: int, size_ma
 def test_ids_are_contiguous() -> None:
     tail = filled(3, 2**20)
     with pytest.raises(ValueError, match="SST 5 cannot follow 3"):
-        tail.add_cold(5, 100, 7)
+        tail.add_cold(5, 100, 7, 1)

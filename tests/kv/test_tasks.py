@@ -2,11 +2,19 @@ import pickle
 from itertools import pairwise
 
 import pytest
+from tests.kv.stores import Hand
 from tests.kv.upkeep import TINY, World
 
+from holdfast.bucket.memory import MemoryBucket
+from holdfast.errors import JobLostError
+from holdfast.formats.sst import Rows
 from holdfast.formats.sst.block import Compression
+from holdfast.kv.bulk import BulkLoad, write_sorted
+from holdfast.kv.cas.two_phase import TwoPhaseBucket
+from holdfast.kv.names import LEVELS, level_name
 from holdfast.kv.plans import CompactionOptions, Plan
 from holdfast.kv.tasks import Merged, Task, cut, cuts, merge_task
+from holdfast.testing.sim_records import SimRecords
 
 
 def ready() -> tuple[World, Plan]:
@@ -83,3 +91,15 @@ def test_one_task_or_many_give_the_same_rows(compression: Compression) -> None:
 
 def row_count(merged: list[Merged]) -> int:
     return sum(sst.info.row_count for task in merged for sst in task.ssts)
+
+
+def test_a_task_whose_job_was_ended_and_retired_ends_too() -> None:
+    """Records of two-phase writes refuse all ids of such a job: trying on would never end."""
+    hand = Hand()
+    bucket = TwoPhaseBucket(MemoryBucket(), SimRecords(), new_id=hand.runtime.new_id)
+    world = World(1, bucket, hand)
+    load = BulkLoad(bucket, hand.runtime, TINY)
+    bucket.retire(LEVELS, level_name(load.job.job.base + 2**32 - 1))
+    with pytest.raises(JobLostError, match="refused"):
+        write_sorted(bucket, load.job, [Rows.from_pairs([(b"a", b"1", 0)])], hand.runtime)
+    world.check()

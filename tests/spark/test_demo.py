@@ -11,7 +11,8 @@ from typer.testing import CliRunner
 
 import holdfast
 from holdfast.cli.app import app
-from holdfast.demo import bars, pipeline, ticks, workers
+from holdfast.demo import bars, streams, ticks
+from holdfast.demo.upkeep import make_store
 
 COUNT = 40_000
 
@@ -30,41 +31,24 @@ def log(market: ticks.Ticks, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_bars_by_spark_are_bars_by_numpy(
-    spark: SparkSession, market: ticks.Ticks, log: Path
-) -> None:
-    entries = spark.read.format("holdfast-log").option("columns", "index,payload").load(str(log))
-    decoded = entries.mapInArrow(pipeline.decode_ticks, pipeline.TICK_SCHEMA)
-    made = bars.from_table(pipeline.make_bars(decoded).toArrow())
-    assert np.array_equal(made, bars.make_bars(market))
-
-
 def test_a_killed_worker_costs_nothing(
     spark: SparkSession, market: ticks.Ticks, log: Path, tmp_path: Path
 ) -> None:
-    told: list[tuple[str, int, int]] = []
-    flow = pipeline.Pipeline(spark, log, tmp_path, market)
+    told: list[tuple[int, int]] = []
+    make_store(tmp_path / "prices")
+    flow = streams.Streams(spark, log, tmp_path, market)
     streaming, made = flow.run(lambda *step: told.append(step))
     assert streaming.worker_kills
     assert streaming.failed_tasks >= 1
-    assert streaming.rows == streaming.distinct == COUNT
-    assert (streaming.bars_differing, streaming.bars) == (0, len(made))
-    assert [batch.number for batch in streaming.batches] == list(range(pipeline.BATCHES))
+    assert streaming.rows == COUNT
+    assert np.array_equal(made, bars.make_bars(market))
+    assert (streaming.bars_differing, streaming.prices_differing) == (0, 0)
+    assert streaming.prices == len(bars.make_prices(market))
+    assert [batch.number for batch in streaming.batches] == list(range(streams.BATCHES))
     assert sum(batch.rows for batch in streaming.batches) == COUNT
-    assert ("stream", COUNT, COUNT) in told
-
-
-def test_a_tick_too_many_or_too_few_shows(
-    spark: SparkSession,
-    market: ticks.Ticks,
-    log: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(workers, "kill_busy_worker", lambda jvm_pid: None)
-    streaming, _ = pipeline.Pipeline(spark, log, tmp_path, market[:-1]).run()
-    assert streaming.bars_differing == 1
-    assert streaming.failed_tasks == 0
+    assert told[-1] == (COUNT, COUNT)
+    # A tick too many in the ledger would show.
+    assert bars.differing(made, bars.make_bars(market[:-1])) == 1
 
 
 def test_the_whole_demo(
@@ -77,11 +61,18 @@ def test_the_whole_demo(
     assert told["held"]
     assert (told["lost"], told["invented"], told["doubled"]) == (0, 0, 0)
     assert told["kills"] >= 2
-    streaming = told["streaming"]
-    assert streaming["rows"] == streaming["distinct"] == told["acknowledged"] == 60_000
-    assert streaming["bars_differing"] == 0
+    stores = told["stores"]
+    streaming = stores["streaming"]
+    assert streaming["rows"] == told["acknowledged"] == 60_000
+    assert (streaming["bars_differing"], streaming["prices_differing"]) == (0, 0)
     assert streaming["worker_kills"]
     assert streaming["failed_tasks"] >= 1
+    assert stores["rollup"]["bars"] == {"1H": 6 * 7, "1D": 6}
+    assert stores["upkeep"]["deleted"] > 0
+    assert stores["upkeep"]["objects_after"] < stores["upkeep"]["objects_before"]
+    assert stores["fencing"]["successor"] > stores["fencing"]["epoch"]
+    assert "fenced" in stores["fencing"]["why"]
+    assert [scrub["verdict"] for scrub in told["scrubs"]] == ["clean"] * 3
     assert told["facts"]["Spark"].startswith("4.")
     assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
     report = (tmp_path / "report.html").read_text()
@@ -91,4 +82,4 @@ def test_the_whole_demo(
 def test_decoding_refuses_what_is_no_tick() -> None:
     batch = pa.record_batch({"index": pa.array([1]), "payload": pa.array([b"short"])})
     with pytest.raises(pa.ArrowInvalid):
-        next(pipeline.decode_ticks(iter([batch])))
+        next(streams.decode_ticks(iter([batch])))

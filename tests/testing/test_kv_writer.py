@@ -15,8 +15,8 @@ from holdfast.testing.kv_writer import COUNTER, FENCED, round_key, round_value
 class Writer:
     """A process, and what it has said."""
 
-    def __init__(self, path: Path, life: int, parallel: int = 1) -> None:
-        command = [sys.executable, "-m", "holdfast.testing.kv_writer", str(path)]
+    def __init__(self, url: Path | str, life: int, parallel: int = 1) -> None:
+        command = [sys.executable, "-m", "holdfast.testing.kv_writer", str(url)]
         command += ["--life", str(life), "--parallel", str(parallel)]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, process_group=0)
         self.said: dict[str, int] = {}

@@ -1,7 +1,10 @@
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+import holdfast.testing
 from holdfast.disk import OsFile
 from holdfast.testing.kills import KillRounds, Promises
 from holdfast.testing.torture import Torture
@@ -40,6 +43,15 @@ def test_a_broken_log_is_caught_and_told(tmp_path: Path, monkeypatch: pytest.Mon
     report = Torture("shanghai", tmp_path, seed=1).run(3, lambda r: None)
     assert not report.held
     assert sum(report.broken_simulated.values()) == len(report.failures) > 0
+
+
+def test_those_who_only_torture_need_no_pytest() -> None:
+    code = "import sys; sys.modules['pytest'] = None; import holdfast.testing.torture"
+    subprocess.run([sys.executable, "-c", code], check=True)
+    for name in holdfast.testing.__all__:
+        assert getattr(holdfast.testing, name).__name__ == name
+    with pytest.raises(AttributeError, match="no attribute 'nonesuch'"):
+        holdfast.testing.nonesuch  # noqa: B018
 
 
 def test_unknown_formats_are_refused(tmp_path: Path) -> None:

@@ -47,6 +47,7 @@ class Bucket(Protocol):
     ) -> None:
         """Create; whole and durable when this returns.  FileExistsError if the name is taken.
 
+        `data` is the caller's to change when this has returned, or raised an error.
         `metadata` goes along where the store has a place for it; nothing may rely on it.
         """
         ...

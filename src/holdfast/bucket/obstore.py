@@ -71,7 +71,7 @@ class ObstoreBucket:
             obstore.put(
                 self._store,
                 name,
-                data,
+                bytes(data),  # it would keep the caller's memory, and may send it once more later
                 attributes=attributes,
                 mode="create",
                 use_multipart=False,  # parts would be put together without the condition

@@ -1,4 +1,4 @@
-"""holdfast demo: the whole story, with real parts, in about a minute."""
+"""holdfast demo: the whole story, with real parts, in less than two minutes."""
 
 import shutil
 import tempfile
@@ -29,17 +29,18 @@ def demo(
         Path | None,
         typer.Option(
             metavar="DIR",
-            help="Keep the log, the bars and the report in this new or empty directory.",
+            help="Keep the log, the stores and the report in this new or empty directory.",
             file_okay=False,
         ),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Watch a log survive, and Spark read it exactly once.
+    """Watch a log survive, and Spark land it exactly once.
 
-    A writer appends market ticks and is killed with kill -9 again and again while Spark starts;
-    Spark streams the log into one-minute bars while one of its workers is killed; every checksum
-    is verified; the ledger is compared at each step. It leaves report.html in the current
+    A writer appends market ticks and is killed with kill -9 again and again while Spark starts.
+    Spark streams the log into bars and prices while one of its workers is killed, compacts, sweeps
+    and rolls up both stores, and verifies every checksum. A writer that was frozen wakes up and is
+    fenced. The ledger is compared at each step. It leaves report.html in the current
     directory, or everything in DIR. Exit code 2 if anything was lost, invented or doubled; then
     what there is stays for you to look at. Without Spark the rest takes place.
     """

@@ -1,4 +1,4 @@
-"""One-minute bars in numpy: what Spark's must be equal to, to the tick.
+"""Bars and prices in numpy: what Spark's must be equal to, to the tick.
 
 They are made from the ticks that were acknowledged, never from the log, so that they would show a
 tick that the log or the stream had lost, doubled or altered.
@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from holdfast.demo.ticks import MINUTE_US, PRICE_UNIT, SYMBOLS, Ticks
+from holdfast.demo.ticks import MINUTE_US, MINUTES, OPEN_US, PRICE_UNIT, SYMBOLS, Ticks
 
 Bars = NDArray[np.void]  # of the type below, in order of symbol and minute
 
@@ -21,9 +21,9 @@ BAR = np.dtype(
 )
 
 
-def make_bars(ticks: Ticks) -> Bars:
-    """The bars of ticks that are in order of time."""
-    minute = ticks["time_us"] // MINUTE_US * MINUTE_US
+def make_bars(ticks: Ticks, step_us: int = MINUTE_US) -> Bars:
+    """The bars, each of so many microseconds, of ticks that are in order of time."""
+    minute = ticks["time_us"] // step_us * step_us
     order = np.lexsort((minute, ticks["symbol"]))  # stable: inside a bar, time goes on
     ticks, minute = ticks[order], minute[order]
     begins = (np.diff(ticks["symbol"].astype(int), prepend=-1) != 0) | (
@@ -44,15 +44,47 @@ def make_bars(ticks: Ticks) -> Bars:
 
 
 def from_table(table: pa.Table) -> Bars:
-    """Bars that Spark has written: as in BAR, but a symbol's name, and the minute as a time."""
+    """Bars as a bar store has them: a symbol's name, the time in nanoseconds, and columns."""
     bars: Bars = np.zeros(len(table), BAR)
     numbers = {name: number for number, name in enumerate(SYMBOLS)}
     bars["symbol"] = [numbers[name] for name in table["symbol"].to_pylist()]
-    minutes = table["minute"].cast(pa.timestamp("us", "UTC")).cast(pa.int64())
-    bars["minute_us"] = minutes.to_numpy()
-    for name in ("open", "high", "low", "close", "volume", "count"):
-        bars[name] = table[name].to_numpy()
+    bars["minute_us"] = table["time"].cast(pa.int64()).to_numpy() // 1000
+    for name in ("Open", "High", "Low", "Close", "Volume", "Count"):
+        bars[name.lower()] = table[name].to_numpy()
     return np.sort(bars, order=["symbol", "minute_us"])
+
+
+def differing(made: Bars, wanted: Bars) -> int:
+    """How many bars are in one and not, just so, in the other."""
+    ours, theirs = set(wanted.tolist()), set(made.tolist())
+    return max(len(ours - theirs), len(theirs - ours), abs(len(made) - len(wanted)))
+
+
+def price_keys() -> list[str]:
+    """All keys that there can be: of each symbol, then of each minute of each symbol."""
+    opened = OPEN_US // MINUTE_US
+    clock = [f"{(opened + i) // 60 % 24:02}:{(opened + i) % 60:02}" for i in range(MINUTES)]
+    last = [f"last/{name}" for name in SYMBOLS]
+    return last + [f"minute/{name}/{time}" for name in SYMBOLS for time in clock]
+
+
+def price_places(ticks: Ticks) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """For each tick the places of its two keys among `price_keys`."""
+    symbol = ticks["symbol"].astype(np.int64)
+    minute = (ticks["time_us"] - OPEN_US) // MINUTE_US
+    return symbol, len(SYMBOLS) + symbol * MINUTES + minute
+
+
+def make_prices(ticks: Ticks) -> dict[str, float]:
+    """The last price under each key."""
+    names, price = price_keys(), ticks["price"] / PRICE_UNIT
+    last: dict[str, float] = {}
+    for places in price_places(ticks):
+        newest = np.full(len(names), -1)
+        newest[places] = np.arange(len(ticks))  # of equal places the last one counts
+        there = np.flatnonzero(newest >= 0)
+        last.update({names[at]: float(price[newest[at]]) for at in there})
+    return last
 
 
 def coarser(bars: Bars, count_max: int) -> Bars:

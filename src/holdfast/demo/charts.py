@@ -132,7 +132,7 @@ def micro_batches(batches: Sequence[Batch], kills: Sequence[WorkerKill]) -> str:
         at = min(max(x(kill.at_seconds), 6), WIDE - 6)
         anchor = "start" if at < WIDE / 2 else "end"
         parts.append(svg.line(at, top - 14, at, bottom + 6, "kill"))
-        parts.append(_cross(at, top - 20))
+        parts.append(cross(at, top - 20))
         words = f"worker {kill.pid} killed -9"
         parts.append(svg.text(at + (10 if at < WIDE / 2 else -10), top - 15, words, "note", anchor))
     parts += _seconds(x, end, bottom + 28)
@@ -186,7 +186,7 @@ def _rungs(steps: Sequence[float], y: svg.Scale) -> list[str]:
 
 def _kill_marks(ledger: Sequence[Reckoning], x: svg.Scale, top: float, bottom: float) -> list[str]:
     places = [x(line.at_seconds) for line in ledger]
-    return [svg.line(at, top - 6, at, bottom, "kill") + _cross(at, top - 12) for at in places]
+    return [svg.line(at, top - 6, at, bottom, "kill") + cross(at, top - 12) for at in places]
 
 
 def _seconds(x: svg.Scale, end: float, baseline: float) -> list[str]:
@@ -204,7 +204,8 @@ def _short(value: float) -> str:
     return f"{value:g}"
 
 
-def _cross(x: float, y: float) -> str:
+def cross(x: float, y: float) -> str:
+    """Where something was killed."""
     strokes = ((x - 4, y - 4, x + 4, y + 4), (x - 4, y + 4, x + 4, y - 4))
     return "".join(svg.line(*stroke, "cross") for stroke in strokes)
 

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from importlib.resources import files
 
-from holdfast.demo import charts
+from holdfast.demo import charts, store_charts
 from holdfast.demo.bars import Bars, of_symbol
-from holdfast.demo.results import Run, Streaming
+from holdfast.demo.results import Fencing, Run, Stores, Streaming
 from holdfast.demo.ticks import SYMBOLS
 
 _LEDGER_TITLES = ("kill", "at", "acknowledged", "in flight", "found", "lost", "invented")
@@ -22,8 +22,8 @@ def render(run: Run) -> str:
         '<meta charset="utf-8"><meta name="viewport" content="width=device-width">'
         f"<title>holdfast demo, seed {run.seed}</title><style>{style}</style>"
     )
-    sections = [_opening(run), _kills(run), _disk(run), _stream(run), _day(run.bars), _replay(run)]
-    body = "\n".join(filter(None, sections))
+    sections = [_opening(run), _kills(run), _disk(run), *_stores(run), _day(run.bars), _replay(run)]
+    body = "\n".join(sections)
     return (
         f'<!doctype html>\n<html lang="en"><head>{head}</head>\n'
         f"<body><main>\n{body}\n</main></body></html>\n"
@@ -58,8 +58,11 @@ def _lead(run: Run) -> str:
         "and again. After each kill the log was recovered and compared with what had been "
         "acknowledged."
     )
-    if run.streaming and run.streaming.worker_kills:
-        text += " Then Spark made one-minute bars of the log, and a worker of its own was killed."
+    if run.stores:
+        text += (
+            " Then Spark turned the log into bars and prices, though a worker of its own was "
+            "killed, and looked after both stores. At last a writer was frozen, and fenced."
+        )
     return text
 
 
@@ -95,38 +98,42 @@ def _kills(run: Run) -> str:
 
 
 def _disk(run: Run) -> str:
-    log, scrub = run.log, run.scrub
+    log = run.log
     size = f"{log.size / 2**20:.1f} MiB in {len(log.segments)} segments"
-    where = "read by Spark's workers" if run.streaming else "read in one process"
-    verdict = "clean" if scrub.verdict == "clean" else scrub.verdict.upper()
+    where = "read by Spark's workers" if run.stores else "read in one process"
     checks = [
         (
             scrub.verdict == "clean",
-            f"{scrub.entries:,} checksums verified in {run.scrub_seconds:.2f} s: {verdict}",
-        ),
-        (not log.damage, f"{len(log.damage)} damaged places"),
+            f"{scrub.what}: {scrub.amount}, in {scrub.seconds:.2f} s: "
+            f"{scrub.verdict if scrub.verdict == 'clean' else scrub.verdict.upper()}",
+        )
+        for scrub in run.scrubs
     ]
+    checks.append((not log.damage, f"{len(log.damage)} damaged places in the log"))
     return _section(
         "The log on disk",
         "Sealed segments never change again; only the last one grows. Each block is as wide as its "
         "bytes; below it, the entries it holds.",
         _figure("Segments", size, charts.segment_map(log.segments)),
-        _figure("Scrub", f"every byte of every segment, {where}", _checks(checks)),
+        _figure("Scrub", f"every checksum of every file, {where}", _checks(checks)),
     )
 
 
-def _stream(run: Run) -> str:
-    if run.streaming is None:
-        return _section(
-            "Spark", "", f'<p class="missing">Not in this run: {escape(run.missing or "")}</p>'
-        )
-    stream = run.streaming
+def _stores(run: Run) -> list[str]:
+    if run.stores is None:
+        missing = f'<p class="missing">Not in this run: {escape(run.missing or "")}</p>'
+        return [_section("Spark", "", missing)]
+    return [_stream(run, run.stores.streaming), _kv(run.stores), _fence(run.stores.fencing)]
+
+
+def _stream(run: Run, stream: Streaming) -> str:
     rows = sum(batch.rows for batch in stream.batches)
     summary = f"{rows:,} ticks in {len(stream.batches)} micro-batches, {stream.seconds:.1f} s"
     return _section(
         "Exactly once, through Spark",
-        "A structured stream reads the log in micro-batches and lands each tick once. A Python "
-        "worker is killed with -9 while it decodes; Spark runs its task again.",
+        "A structured stream reads the log in micro-batches and lands each of them once: as bars "
+        "in the bar store, as prices in the kv store. A Python worker is killed with -9 while it "
+        "decodes; Spark runs its task again.",
         _figure("Stream", summary, charts.micro_batches(stream.batches, stream.worker_kills)),
         _figure("Compared with the ledger", "", _checks(_stream_checks(run, stream))),
     )
@@ -135,19 +142,77 @@ def _stream(run: Run) -> str:
 def _stream_checks(run: Run, stream: Streaming) -> list[tuple[bool, str]]:
     killed = ", ".join(str(kill.pid) for kill in stream.worker_kills) or "none"
     found = run.ledger[-1].found
+    assert run.stores is not None
+    rollup = run.stores.rollup
+    rolled = ", ".join(f"{count:,} of {name}" for name, count in rollup.bars.items())
     return [
         (
             stream.failed_tasks > 0,
             f"workers killed: {killed}; tasks run again: {stream.failed_tasks}",
         ),
         (stream.rows == found, f"{stream.rows:,} ticks landed of {found:,} in the log"),
-        (not stream.doubled, f"{stream.doubled:,} of them twice"),
         (
             not stream.bars_differing,
             f"{stream.bars:,} bars, {stream.bars_differing:,} different from those "
             "computed from the ledger without Spark",
         ),
+        (
+            not stream.prices_differing,
+            f"{stream.prices:,} prices, {stream.prices_differing:,} different",
+        ),
+        (
+            not rollup.differing,
+            f"rolled up to {rolled} in {rollup.seconds:.1f} s, {rollup.differing:,} different",
+        ),
     ]
+
+
+def _kv(stores: Stores) -> str:
+    upkeep = stores.upkeep
+    tasks = f"{upkeep.tasks} task" + ("s" if upkeep.tasks != 1 else "")
+    checks = [
+        (
+            not upkeep.rows_differing,
+            f"{upkeep.rows_read:,} rows compacted to {upkeep.rows_written:,} by {tasks} in "
+            f"{upkeep.compact_seconds:.1f} s; {upkeep.rows_differing:,} read differently",
+        ),
+        (
+            upkeep.deleted > 0,
+            f"{upkeep.deleted:,} objects were garbage and swept, {upkeep.objects_after:,} are left",
+        ),
+        (
+            not upkeep.snapshot_differing,
+            f"the snapshot of manifest {upkeep.snapshot} shows what was there before: "
+            f"{upkeep.snapshot_differing:,} rows differ",
+        ),
+    ]
+    summary = f"{len(stores.history)} manifests; above each, its SSTs"
+    return _section(
+        "The kv store, change by change",
+        "The store is what its newest manifest says. Each change is one new manifest, made whole "
+        "or not at all; a snapshot keeps an older one, and what it names, from being deleted.",
+        _figure("Manifests and snapshots", summary, store_charts.manifests(stores.history)),
+        _figure("Compaction and garbage, on Spark", "", _checks(checks)),
+    )
+
+
+def _fence(fencing: Fencing) -> str:
+    checks = [
+        (
+            not fencing.lost,
+            f"{fencing.acknowledged:,} puts acknowledged before it froze, {fencing.lost:,} lost",
+        ),
+        (not fencing.stray, f"{fencing.stray:,} rows read of what it tried to write since"),
+        (fencing.successor > fencing.epoch, f"it was told: {fencing.why}"),
+    ]
+    remark = "seconds since the first writer started"
+    return _section(
+        "A frozen writer wakes up",
+        "A writer is stopped with SIGSTOP in the middle of its work, as a paused machine would be. "
+        "Another takes the store over. When the first goes on, it finds the door closed.",
+        _figure("Epochs", remark, store_charts.epochs(fencing)),
+        _figure("Fenced", "", _checks(checks)),
+    )
 
 
 def _day(bars: Bars) -> str:

@@ -6,8 +6,9 @@ from typing import Any
 import numpy as np
 
 from holdfast.demo.bars import Bars
+from holdfast.demo.history import Moment
 from holdfast.demo.rounds import Ack, Reckoning
-from holdfast.reports import LogReport, VerifyReport
+from holdfast.reports import LogReport
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,20 +38,91 @@ class Streaming:
     batches: tuple[Batch, ...]
     worker_kills: tuple[WorkerKill, ...]
     failed_tasks: int  # which Spark has then run again
-    rows: int  # ticks that were landed
-    distinct: int  # different ones among them
+    rows: int  # ticks that all bars together count
     bars: int
-    bars_expected: int
     bars_differing: int  # wrong, missing or too many
+    prices: int
+    prices_differing: int
+
+
+@dataclass(frozen=True, slots=True)
+class Upkeep:
+    """The kv store, compacted by Spark and then swept."""
+
+    rows_read: int
+    rows_written: int
+    tasks: int
+    compact_seconds: float
+    objects_before: int
+    objects_after: int
+    deleted: int
+    sweep_seconds: float
+    rows_differing: int  # between what was read before and after
+    snapshot: int  # the manifest that was kept from before
+    snapshot_differing: int  # rows of it, read when all is done
+
+
+@dataclass(frozen=True, slots=True)
+class Rollup:
+    """Longer bars, made of the minutes by Spark."""
+
+    bars: dict[str, int]  # by timeframe
+    differing: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Scrub:
+    """One store, every checksum of it."""
+
+    what: str
+    amount: str
+    verdict: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Fencing:
+    """A writer that was frozen, and what became of it.  Moments are seconds since it started."""
+
+    epoch: int
+    successor: int  # the epoch of who took over
+    acknowledged: int
+    lost: int
+    stray: int  # rows that it wrote after another had taken over, and that can be read
+    why: str  # what it was told
+    latencies_us: tuple[int, ...]  # of its durable puts
+    opened_at: float
+    frozen_at: float
+    taken_at: float
+    woken_at: float
+    fenced_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Stores:
+    """What took place in the stores that Spark fills."""
+
+    streaming: Streaming
+    upkeep: Upkeep
+    rollup: Rollup
+    fencing: Fencing
+    history: tuple[Moment, ...]  # the kv store's manifests
 
     @property
-    def doubled(self) -> int:
-        return self.rows - self.distinct
+    def held(self) -> bool:
+        wrong = (
+            *(self.streaming.bars_differing, self.streaming.prices_differing),
+            *(self.upkeep.rows_differing, self.upkeep.snapshot_differing),
+            self.rollup.differing,
+            *(self.fencing.lost, self.fencing.stray, self.fencing.successor <= self.fencing.epoch),
+        )
+        return not any(wrong)
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Everything.  `streaming` is None where Spark is missing, and `missing` then says what is."""
+    """Everything.  `stores` is None where Spark is missing, and `missing` then says what is."""
 
     seed: int
     seconds: float
@@ -59,9 +131,8 @@ class Run:
     acks: tuple[Ack, ...]
     arrived: tuple[tuple[float, int], ...]  # seconds since the opening, ticks until then
     log: LogReport
-    scrub: VerifyReport
-    scrub_seconds: float
-    streaming: Streaming | None
+    scrubs: tuple[Scrub, ...]
+    stores: Stores | None
     missing: str | None
     bars: Bars
     total_seconds: float
@@ -73,23 +144,27 @@ class Run:
 
     @property
     def lost(self) -> int:
-        landed = self.streaming.distinct if self.streaming else self.acknowledged
-        return sum(line.lost for line in self.ledger) + max(0, self.acknowledged - landed)
+        landed = self.stores.streaming.rows if self.stores else self.acknowledged
+        fenced = self.stores.fencing.lost if self.stores else 0
+        missing = max(0, self.acknowledged - landed)
+        return sum(line.lost for line in self.ledger) + missing + fenced
 
     @property
     def invented(self) -> int:
-        landed = self.streaming.distinct if self.streaming else 0
-        return sum(line.invented for line in self.ledger) + max(0, landed - self.ledger[-1].found)
+        stray = self.stores.fencing.stray if self.stores else 0
+        return sum(line.invented for line in self.ledger) + stray
 
     @property
     def doubled(self) -> int:
-        return self.streaming.doubled if self.streaming else 0
+        landed = self.stores.streaming.rows if self.stores else 0
+        return max(0, landed - self.ledger[-1].found)
 
     @property
     def held(self) -> bool:
         """Whether every promise was kept."""
-        wrong = self.lost or self.invented or self.doubled or self.scrub.verdict != "clean"
-        return not wrong and not (self.streaming and self.streaming.bars_differing)
+        wrong = self.lost or self.invented or self.doubled
+        clean = all(scrub.verdict == "clean" for scrub in self.scrubs)
+        return not wrong and clean and (self.stores is None or self.stores.held)
 
     @property
     def command(self) -> str:
@@ -111,8 +186,8 @@ class Run:
             "appends": len(self.acks),
             "append_latency_us": {f"p{p:g}": self.latency_us(p) for p in (50, 90, 99, 99.9)},
             "log": {"size": self.log.size, "segments": [asdict(s) for s in self.log.segments]},
-            "scrub": {"verdict": self.scrub.verdict, "seconds": self.scrub_seconds},
-            "streaming": asdict(self.streaming) if self.streaming else None,
+            "scrubs": [asdict(scrub) for scrub in self.scrubs],
+            "stores": asdict(self.stores) if self.stores else None,
             "missing": self.missing,
             "total_seconds": self.total_seconds,
             "command": self.command,

@@ -52,6 +52,20 @@ def text(x: float, y: float, words: str, kind: str = "", anchor: str = "start") 
     return f'<text class="{kind}" {place}>{escape(words)}</text>'
 
 
+def circle(x: float, y: float, radius: float, kind: str, title: str = "") -> str:
+    place = f'cx="{number(x)}" cy="{number(y)}" r="{number(radius)}"'
+    if not title:
+        return f'<circle class="{kind}" {place}/>'
+    return f'<circle class="{kind}" {place}><title>{escape(title)}</title></circle>'
+
+
+def arc(start: float, stop: float, y: float, depth: float, kind: str) -> str:
+    """Below a line, from one place on it to another."""
+    middle = f"{number((start + stop) / 2)} {number(y + depth)}"
+    steps = f"M{number(start)} {number(y)}Q{middle} {number(stop)} {number(y)}"
+    return f'<path class="{kind}" d="{steps}"/>'
+
+
 def path(points: Sequence[tuple[float, float]], kind: str) -> str:
     steps = "L".join(f"{number(x)} {number(y)}" for x, y in points)
     return f'<path class="{kind}" d="M{steps}"/>'

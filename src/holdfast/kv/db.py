@@ -326,7 +326,7 @@ class Db(Reading):
 
     def _landed(self, flush: Flush) -> None:
         self._counts.add_flush(flush.sst_size)
-        self._tail.add(flush.layer, flush.sst_size, flush.last_seq)
+        self._tail.add(flush.layer, flush.sst_size, flush.last_seq, self.epoch)
         compacted = self._levels.manifest.wal_id_last_compacted
         if flush.wal_id <= compacted:  # the compactor was faster than the reply to us
             self._tail.drop(compacted)

@@ -16,16 +16,21 @@
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import TypeVar
 
 from holdfast.bucket.bucket import Bucket, ObjectInfo, Retirable, Sweepable
-from holdfast.errors import CorruptError
+from holdfast.errors import CorruptError, UnavailableError
 from holdfast.formats.manifest import Manifest
 from holdfast.kv.garbage import Garbage, Reach, judge, wal_first
 from holdfast.kv.manifests import ManifestStore
 from holdfast.kv.names import LEVELS, MANIFESTS, WAL, id_of, level_name, manifest_name, wal_name
 from holdfast.runtime import Runtime
 
+Result = TypeVar("Result")
+Progress = Callable[[int, int], None]
+
 _DELETES_MAX = 1000  # names in one request
+_TRIES_MAX = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +77,10 @@ class _Expired:
     jobs: tuple[bytes, ...] = ()
 
 
+class _OutdatedError(Exception):
+    """What was read of the current manifest is not so any more: another collector was faster."""
+
+
 class GarbageCollector:
     """Deletes what no active manifest needs: `plan` says what that is, `collect` does it.
 
@@ -87,19 +96,23 @@ class GarbageCollector:
 
     def plan(self) -> GcPlan:
         """What would go and why; nothing is changed."""
+        return _until_current(self._plan)
+
+    def collect(self, on_progress: Progress = lambda done, total: None) -> GcReport:
+        """Delete garbage; `on_progress` is told objects done, objects in all.
+
+        CorruptError, UnsupportedError: not known what is garbage, so nothing went.
+        """
+        return _until_current(lambda: self._collect(on_progress))
+
+    def _plan(self) -> GcPlan:
         manifest_id, manifest = self._latest()
         expired = self._expired(manifest)
         reach, listing = self._reach(manifest_id, manifest, expired), self._list()
         doomed, young = self._judge(listing, reach, _newest_ms(listing))
         return GcPlan(manifest_id, tuple(doomed), len(young), expired.snapshots, expired.jobs)
 
-    def collect(
-        self, on_progress: Callable[[int, int], None] = lambda done, total: None
-    ) -> GcReport:
-        """Delete garbage; `on_progress` is told objects done, objects in all.
-
-        CorruptError, UnsupportedError: not known what is garbage, so nothing went.
-        """
+    def _collect(self, on_progress: Progress) -> GcReport:
         manifest_id, manifest = self._latest()
         expired, listing = self._expired(manifest), self._list()
         if not self._is_worth_it(manifest_id, manifest, expired, listing):
@@ -199,6 +212,8 @@ class GarbageCollector:
             try:
                 found[id] = self._store.get(id)
             except FileNotFoundError:
+                if self._latest()[0] != manifest_id:
+                    raise _OutdatedError from None  # who dropped the snapshot has collected it
                 raise CorruptError(
                     manifest_name(id), 0, "a snapshot needs it, but it is not there"
                 ) from None
@@ -215,6 +230,15 @@ class GarbageCollector:
         for directory in (MANIFESTS, WAL, LEVELS):
             found += self._bucket.list(directory)
         return found
+
+
+def _until_current(attempt: Callable[[], Result]) -> Result:
+    for _ in range(_TRIES_MAX):
+        try:
+            return attempt()
+        except _OutdatedError:
+            continue
+    raise UnavailableError("manifests are collected faster than they can be read")
 
 
 def _newest_ms(listing: Iterable[ObjectInfo]) -> int:

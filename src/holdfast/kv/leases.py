@@ -9,6 +9,7 @@ from collections import Counter, deque
 from collections.abc import Callable
 from uuid import UUID
 
+from holdfast.errors import CorruptError, UnavailableError
 from holdfast.formats.manifest import Draft, Manifest
 from holdfast.kv.manifests import ManifestStore
 from holdfast.kv.snapshots import expiry, find, set_expiry
@@ -43,6 +44,14 @@ class Lease:
         """Whether nothing of this state can have been deleted."""
         return manifest_id in self._held and not self.has_lapsed
 
+    def proves_loss(self, manifest_id: int) -> bool:
+        """Whether what is missing of this state is a loss: our snapshot is there, undropped."""
+        id = self._held.get(manifest_id)
+        if id is None or self.has_lapsed:
+            return False
+        current = self._store.latest()
+        return current is not None and find(current[1], id) is not None
+
     def move(self, edit: Edit) -> tuple[int, Manifest]:
         """Hold the newest state, with what `edit` changes of it in the same update."""
         id, before_ms = self._runtime.new_id(), self._runtime.monotonic_ms()
@@ -64,8 +73,14 @@ class Lease:
         self._forget(idle)
         self._held[found.manifest_id] = id
         self._renewed_ms = before_ms
-        kept = manifest if found.manifest_id == current_id else self._store.get(found.manifest_id)
-        return found.manifest_id, kept
+        if found.manifest_id == current_id:
+            return current_id, manifest
+        try:
+            return found.manifest_id, self._store.get(found.manifest_id)
+        except FileNotFoundError as error:
+            if self.proves_loss(found.manifest_id):
+                raise CorruptError(str(error), 0, "a snapshot keeps it, but it is gone") from error
+            raise UnavailableError("our snapshot expired before its state was read") from error
 
     def hold(self, manifest_id: int, id: UUID) -> None:
         """Take over a snapshot that was made elsewhere."""

@@ -16,12 +16,9 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from holdfast.formats.sst import EMPTY, Rows
-from holdfast.formats.sst.rows import numbers
-from holdfast.kv.ordering import common_prefix, sort_order
+from holdfast.kv.ordering import common_prefix, distinct_order
 
 
 def merge_rows(sources: Sequence[Rows]) -> Rows:
@@ -34,13 +31,7 @@ def merge_rows(sources: Sequence[Rows]) -> Rows:
         return Rows.concat(by_key)  # nothing overlaps: keys that were written in their order
     rows = Rows.concat(found)
     shared = common_prefix(_first_key(by_key[0]), max(map(_last_key, found)))
-    order = numbers(sort_order(rows.keys, shared))  # it is stable, so the newest stays first
-    keys = rows.keys.take(order)
-    new = pc.not_equal(keys[1:], keys[:-1])
-    if not pc.all(new).as_py():
-        order = pa.concat_arrays([order[:1], order[1:].filter(new)])
-        keys = rows.keys.take(order)
-    return Rows(keys, rows.values.take(order), rows.seqs.take(order))
+    return rows.take(distinct_order(rows.keys, shared))  # of equal keys the newest lies first
 
 
 def merge(streams: Sequence[Iterator[Rows]], *, reverse: bool = False) -> Iterator[Rows]:

@@ -15,7 +15,7 @@ import numpy as np
 from holdfast.bucket.bucket import Bucket
 from holdfast.errors import CorruptError, FencedError, LockedError, UnavailableError
 from holdfast.formats.manifest import Draft, Manifest
-from holdfast.formats.sst import decode_info, decode_sst
+from holdfast.formats.sst import Info, decode_info, decode_sst
 from holdfast.kv.leases import Lease
 from holdfast.kv.manifests import ManifestStore
 from holdfast.kv.memtable import ROW_OVERHEAD, layer_of
@@ -139,16 +139,16 @@ def replay(
         size += sum(info.size + ROW_OVERHEAD * info.row_count for info in infos)
         warm = ids.start
     cold = workers.map(lambda wal_id: _info_of(bucket, wal_id), range(first_id, warm))
-    for wal_id, (sst_size, last_seq) in zip(range(first_id, warm), cold, strict=True):
-        tail.add_cold(wal_id, sst_size, last_seq)
+    for wal_id, (sst_size, info) in zip(range(first_id, warm), cold, strict=True):
+        tail.add_cold(wal_id, sst_size, info.max_seq, info.writer_epoch)
     for wal_id in range(warm, last_id + 1):
         data = datas.pop(wal_id)
         info, rows = decode_sst(data, where=wal_name(wal_id))
-        tail.add(layer_of(rows, wal_id), len(data), info.max_seq)
+        tail.add(layer_of(rows, wal_id), len(data), info.max_seq, info.writer_epoch)
     return tail
 
 
-def _info_of(bucket: Bucket, wal_id: int) -> tuple[int, int]:
-    """Size and last sequence number of an SST that will not be kept in memory."""
+def _info_of(bucket: Bucket, wal_id: int) -> tuple[int, Info]:
+    """The size of an SST that will not be kept in memory, and what it says of itself."""
     data = bucket.get(wal_name(wal_id))
-    return len(data), decode_info(data, len(data), where=wal_name(wal_id)).max_seq
+    return len(data), decode_info(data, len(data), where=wal_name(wal_id))

@@ -214,10 +214,20 @@ class Reader(Reading):
                 self._lease.hold(manifest_id, made.id)
             elif manifest_id not in self._active_ids():
                 raise ValueError(f"manifest {manifest_id} is not active")
-            manifest = self.store.get(manifest_id)
+            try:
+                manifest = self.store.get(manifest_id)
+            except FileNotFoundError as error:
+                if self._lease.proves_loss(manifest_id):
+                    raise CorruptError(str(error), 0, "a snapshot keeps it") from error
+                raise ValueError(f"manifest {manifest_id} is not active any more") from None
             return manifest_id, manifest, manifest.wal_id_last_seen
 
         return keep
+
+    def _get_again(self, key: bytes) -> bytes | None:
+        if self._at is not None and self._at not in self._active_ids():
+            raise UnavailableError(f"manifest {self._at} is not active any more")
+        return super()._get_again(key)
 
     def _active_ids(self) -> set[int]:
         current = self.store.latest()
@@ -233,7 +243,7 @@ class Reader(Reading):
                     self.bucket, self._cache, self._workers, first_id, last_id, self._memory_bytes
                 )
             except FileNotFoundError as error:
-                if self._lease.keeps(manifest_id):
+                if self._lease.proves_loss(manifest_id):
                     raise CorruptError(str(error), 0, "a snapshot keeps it") from error
                 continue  # compacted and collected while we looked
             if self._is_sound(manifest_id, first_id - 1):
@@ -252,7 +262,7 @@ class Reader(Reading):
             except FileNotFoundError:
                 break
             info, rows = decode_sst(data, where=wal_name(wal_id))
-            self._tail.add(layer_of(rows, wal_id), len(data), info.max_seq)
+            self._tail.add(layer_of(rows, wal_id), len(data), info.max_seq, info.writer_epoch)
         if self._is_sound(self.manifest_id, after):
             self._show(self.manifest_id, self._view.levels)
         else:

@@ -142,6 +142,6 @@ class PinnedView:
         self.close()
 
     def _gone(self, error: FileNotFoundError) -> Exception:
-        if self._lease.keeps(self.manifest_id):
+        if self._lease.proves_loss(self.manifest_id):
             return CorruptError(str(error), 0, "a snapshot keeps it, but it is gone")
-        return UnavailableError(f"the view is too old, its snapshot expired ({error}); read anew")
+        return UnavailableError(f"the view is too old, its snapshot is gone ({error}); read anew")

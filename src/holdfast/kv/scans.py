@@ -33,6 +33,8 @@ _TASK_SIZE_LEAST = 16 << 20  # below that, to start a task costs more than to re
 _HEADS_SIZE = 256 << 20  # footers and indexes of all SSTs that are cut, or that a task reads
 _WHOLE_SIZE_MAX = 1 << 20  # of an SST of the WAL that is read with one request
 _FETCHES = 8  # requests at the same time
+_BATCH_SIZE = 8 << 20  # of rows; with 1 MiB, Spark takes a third longer
+_READ_SIZE_LEAST = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,9 +227,11 @@ def _stream(
     unit: Iterable[SourceSst],
     task: ScanTask,
 ) -> Iterator[Rows]:
+    size = max(_BATCH_SIZE // len(task.sources), _READ_SIZE_LEAST)
     for sst in unit:
         if sst.name not in fetched:
-            yield from _table(bucket, cache, sst).scan(task.start, task.stop)
+            table = _table(bucket, cache, sst)
+            yield from table.scan(task.start, task.stop, read_size=size, chunk_size=size)
         elif len(fetched[sst.name]):
             yield fetched[sst.name]
 

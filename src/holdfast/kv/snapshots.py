@@ -76,8 +76,10 @@ class Snapshots:
             set_expiry(draft, {id}, expires_s)
             return draft.freeze()
 
-        self._store.update(change)
-        return next(found for found in self.list() if found.id == id)
+        extended = find(self._store.update(change)[1], id)
+        if extended is None:
+            raise KeyError(f"no snapshot {id}")
+        return extended
 
     def drop(self, *ids: UUID) -> None:
         """Let go of these; what is not there is fine."""

@@ -5,9 +5,10 @@ of a store.  A table holds nothing itself, so there may be a hundred thousand of
 """
 
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 from holdfast.bucket.bucket import Bucket
 from holdfast.errors import CorruptError
@@ -18,7 +19,7 @@ from holdfast.formats.sst import (
     Index,
     Info,
     Rows,
-    decode_block,
+    decode_blocks,
     decode_filter,
     decode_index,
     decode_info,
@@ -26,6 +27,8 @@ from holdfast.formats.sst import (
     open_block,
 )
 from holdfast.runtime import Runtime
+
+Result = TypeVar("Result")
 
 CACHE_SIZE = 64 * 2**20
 _TAIL_SIZE = 64 * 1024  # of most tables it holds filter, index and footer
@@ -77,13 +80,25 @@ class Head:
 class Table:
     """One SST.  FileNotFoundError from any method: it was deleted, so the caller's view is old."""
 
-    __slots__ = ("_bucket", "_cache", "_head_offset", "name", "size")
+    __slots__ = ("_bucket", "_cache", "_epoch", "_head_offset", "name", "size")
 
     def __init__(
-        self, bucket: Bucket, cache: Cache, name: str, size: int, head_offset: int | None = None
+        self,
+        bucket: Bucket,
+        cache: Cache,
+        name: str,
+        size: int,
+        head_offset: int | None = None,
+        *,
+        epoch: int | None = None,
     ) -> None:
-        """`head_offset`: where the blocks end, if known; it saves a request."""
+        """`head_offset`: where the blocks end, if known; it saves a request.
+
+        `epoch`: whose SST this is.  Needed of an id of the WAL: when it was collected, a writer
+        that was fenced long ago can take it again, and what it puts there is not this SST.
+        """
         self._bucket, self._cache, self.name, self.size = bucket, cache, name, size
+        self._epoch = epoch
         self._head_offset = max(0, size - _TAIL_SIZE) if head_offset is None else head_offset
 
     def __repr__(self) -> str:
@@ -112,15 +127,20 @@ class Table:
         *,
         reverse: bool = False,
         read_size: int | None = None,
+        chunk_size: int | None = None,
     ) -> Iterator[Rows]:
-        """The rows with start <= key < stop in chunks; with `reverse`, the last chunk first."""
+        """The rows with start <= key < stop in chunks; with `reverse`, the last chunk first.
+
+        A request reads about `read_size` bytes, and a chunk is made of about `chunk_size` of them.
+        """
         head = self._head()
         index = head.index
         requests = _groups(index, index.range(start, stop), read_size or _READ_SIZE)
         for request in reversed(requests) if reverse else requests:
             first = index.offsets[request.start]
-            data = memoryview(self._read(first, index.offsets[request.stop]))
-            chunks = _groups(index, request, _CHUNK_SIZE)
+            read = partial(self._read, first, index.offsets[request.stop])
+            data = memoryview(self._sure(read))
+            chunks = _groups(index, request, chunk_size or _CHUNK_SIZE)
             for numbers in reversed(chunks) if reverse else chunks:
                 rows = self._rows(index, numbers, data, first).range(start, stop)
                 if len(rows):
@@ -128,23 +148,17 @@ class Table:
 
     def _rows(self, index: Index, numbers: range, data: memoryview, first: int) -> Rows:
         """The rows of some blocks; `data` is the object from byte `first` on."""
-        offsets = index.offsets
-        return Rows.concat(
-            [
-                decode_block(
-                    data[offsets[i] - first : offsets[i + 1] - first],
-                    where=self.name,
-                    offset=offsets[i],
-                )
-                for i in numbers
-            ]
-        )
+        spans = [index.span(number) for number in numbers]
+        blocks = [data[start - first : stop - first] for start, stop in spans]
+        return decode_blocks(blocks, [start for start, _ in spans], where=self.name)
 
     def _block(self, head: Head, number: int) -> Block:
         found: Block | None = self._cache.get((self.name, number))
         if found is None:
             start, stop = head.index.span(number)
-            found = open_block(self._read(start, stop), where=self.name, offset=start)
+            found = self._sure(
+                lambda: open_block(self._read(start, stop), where=self.name, offset=start)
+            )
             self._cache.put((self.name, number), found, found.size)
         elif not found.is_listed:  # it is asked again, so it is worth it
             found.list_keys()
@@ -154,7 +168,7 @@ class Table:
     def _head(self) -> Head:
         found: Head | None = self._cache.get((self.name, _HEAD))
         if found is None:
-            found, size = self._load_head()
+            found, size = self._sure(self._load_head)
             self._cache.put((self.name, _HEAD), found, size)
         return found
 
@@ -174,6 +188,29 @@ class Table:
             raise CorruptError(self.name, info.block_meta_offset, "an index of other blocks")
         # First keys become Python objects, and each takes more than its bytes.
         return Head(info, index, bloom), len(view) + 100 * len(index)
+
+    def _sure(self, read: Callable[[], Result]) -> Result:
+        """What was read, if our SST is there afterwards: then it was there all the time."""
+        try:
+            found = read()
+        except CorruptError:
+            self._refuse_another()
+            raise
+        self._refuse_another()
+        return found
+
+    def _refuse_another(self) -> None:
+        if self._epoch is None:
+            return
+        start = max(0, self.size - _TAIL_SIZE)
+        try:
+            tail = self._bucket.get_range(self.name, start, self.size)
+            info = decode_info(tail, self.size, where=self.name)
+        except CorruptError:  # damaged, or of another size
+            data = self._bucket.get(self.name)
+            info = decode_info(data, len(data), where=self.name)
+        if info.writer_epoch != self._epoch:
+            raise FileNotFoundError(f"{self.name} was collected, and taken by another writer")
 
     def _read(self, start: int, stop: int) -> bytes:
         data = self._bucket.get_range(self.name, start, stop)

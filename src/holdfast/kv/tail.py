@@ -19,6 +19,7 @@ class _Sst:
     size: int
     last_seq: int  # of it and of all before it
     is_empty: bool
+    epoch: int
 
 
 class Tail:
@@ -50,16 +51,16 @@ class Tail:
         """Their size."""
         return sum(sst.size for sst in self._ssts.values())
 
-    def add(self, layer: Layer, sst_size: int, last_seq: int) -> None:
+    def add(self, layer: Layer, sst_size: int, last_seq: int, epoch: int) -> None:
         """The rows of the next SST, `layer.last_id`; none if it is a fence."""
-        self._note(layer.last_id, sst_size, last_seq, not layer.rows)
+        self._note(layer.last_id, sst_size, last_seq, not layer.rows, epoch)
         if layer.rows:
             self._join(layer)
             self._let_go()
 
-    def add_cold(self, wal_id: int, sst_size: int, last_seq: int) -> None:
+    def add_cold(self, wal_id: int, sst_size: int, last_seq: int, epoch: int) -> None:
         """The same, of an SST that stays on the bucket; last_seq is 0 for a fence."""
-        self._note(wal_id, sst_size, last_seq, not last_seq)
+        self._note(wal_id, sst_size, last_seq, not last_seq, epoch)
         if last_seq:
             self.tables = (self._table(wal_id), *self.tables)
 
@@ -74,12 +75,12 @@ class Tail:
         names = {wal_name(wal_id) for wal_id in self._ssts}
         self.tables = tuple(table for table in self.tables if table.name in names)
 
-    def _note(self, wal_id: int, sst_size: int, last_seq: int, is_empty: bool) -> None:
+    def _note(self, wal_id: int, sst_size: int, last_seq: int, is_empty: bool, epoch: int) -> None:
         if wal_id != self.last_id + 1:
             raise ValueError(f"SST {wal_id} cannot follow {self.last_id}")
         self.last_id = wal_id
         self.last_seq = max(self.last_seq, last_seq)
-        self._ssts[wal_id] = _Sst(sst_size, self.last_seq, is_empty)
+        self._ssts[wal_id] = _Sst(sst_size, self.last_seq, is_empty, epoch)
 
     def _join(self, newest: Layer) -> None:
         layers = list(self.layers)
@@ -97,4 +98,5 @@ class Tail:
             self.tables = (*map(self._table, full), *self.tables)
 
     def _table(self, wal_id: int) -> Table:
-        return Table(self._bucket, self._cache, wal_name(wal_id), self._ssts[wal_id].size)
+        sst = self._ssts[wal_id]
+        return Table(self._bucket, self._cache, wal_name(wal_id), sst.size, epoch=sst.epoch)

@@ -14,8 +14,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from holdfast.bucket.bucket import Bucket
-from holdfast.errors import CorruptError
-from holdfast.formats.sst import Info, Kind, Rows, SstWriter, decode_sst
+from holdfast.errors import CorruptError, JobLostError
+from holdfast.formats.sst import Info, Kind, Output, Rows, SstWriter, decode_sst
 from holdfast.formats.sst.block import Compression
 from holdfast.kv.jobs import Job
 from holdfast.kv.merging import merge, without_tombstones
@@ -29,7 +29,9 @@ _HEADS_SIZE = 256 << 20  # footers, indexes and filters, of all SSTs that a task
 _READ_SIZE_MAX = 8 << 20  # bytes of a run in one request
 _MEMORY = 64 << 20  # for the chunks of all runs together
 _WHOLE_SIZE_MAX = 32 << 20  # of an SST of the WAL that is read at once
+_OUTPUT_SIZE = 72 << 20  # memory that is not written to costs nothing
 _FETCHES = 8  # requests at the same time
+_ID_TRIES = 4  # chance takes the same of 2^32 ids twice, hardly three times in a row
 _SHARE = 8  # an SST that is more than this part of a task may be cut at its blocks
 
 
@@ -105,7 +107,10 @@ def cuts(anchors: Iterable[tuple[bytes, int]], size: int) -> list[bytes]:
 
 
 def merge_task(bucket: Bucket, task: Task, runtime: Runtime | None = None) -> Merged:
-    """Do it.  CorruptError if a source is damaged; FileNotFoundError if it is gone."""
+    """Do it.  CorruptError if a source is damaged; FileNotFoundError if it is gone.
+
+    JobLostError if the bucket knows that the job was ended.
+    """
     runtime = runtime or Runtime()
     cache, fetched = Cache(_HEADS_SIZE, runtime), _fetch_wal(bucket, task, runtime)
     reading = [_Reading(bucket, cache, fetched, run, task) for run in task.sources]
@@ -131,6 +136,8 @@ class SstSink:
         self._bucket, self._job, self._runtime = bucket, job, runtime
         self._sst_size, self._block_size, self._compression = sst_size, block_size, compression
         self._writer: SstWriter | None = None
+        # One SST after the other is written there: no bucket keeps what it is given.
+        self._out = Output(min(sst_size + sst_size // 8, _OUTPUT_SIZE))
         self._ssts: list[SstMeta] = []
 
     def add(self, rows: Rows) -> None:
@@ -155,7 +162,7 @@ class SstSink:
     def _close(self, writer: SstWriter) -> None:
         self._writer = None
         data, info = writer.finish()
-        while True:
+        for _ in range(_ID_TRIES):
             sst_id = self._job.new_sst_id(self._runtime)
             try:
                 self._bucket.put_if_absent(level_name(sst_id), data)
@@ -165,6 +172,9 @@ class SstSink:
                 raise ValueError(f"key {info.first_key!r} does not follow the SST before it")
             self._ssts.append(SstMeta(sst_id, info))
             return
+        # Chance does not do that.  A bucket that remembers names refuses those of a job that was
+        # ended, for ever.
+        raise JobLostError("the job's ids are refused, as after its end; begin it again")
 
     def _new_writer(self) -> SstWriter:
         return SstWriter(
@@ -173,6 +183,7 @@ class SstSink:
             kind=Kind.LEVEL,
             compression=self._compression,
             block_size=self._block_size,
+            out=self._out,
         )
 
 

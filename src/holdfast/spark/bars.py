@@ -67,5 +67,5 @@ class BarSource(DataSource):
         self, schema: StructType, overwrite: bool
     ) -> BarStreamWriter:
         if overwrite:
-            raise ValueError("use outputMode append or update: no bar replaces another interval's")
+            raise ValueError("use outputMode append: no bar replaces another interval's")
         return BarStreamWriter(self._parsed.only_for("writeStream"), schema)

@@ -84,7 +84,7 @@ class KvSource(DataSource):
         self, schema: StructType, overwrite: bool
     ) -> KvStreamWriter:
         if overwrite:
-            raise ValueError("use outputMode append or update: no row replaces another's key")
+            raise ValueError("use outputMode append: no row replaces another's key")
         return KvStreamWriter(self._parsed.only_for("writeStream"), schema)
 
     def _refuse_other(self, schema: StructType) -> None:

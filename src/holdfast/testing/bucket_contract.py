@@ -35,6 +35,12 @@ class BucketContract:
             bucket.put_if_absent(name, given, metadata={"writer_epoch": "7"})
         assert {name: bucket.get(name) for name in kinds} == {n: bytes(d) for n, d in kinds.items()}
 
+    def test_keeps_nothing_of_the_callers_memory(self, bucket: Bucket) -> None:
+        data = bytearray(b"as it was")
+        bucket.put_if_absent("once/used", memoryview(data))
+        data[:] = b"and is no"
+        assert bucket.get("once/used") == b"as it was"
+
     def test_takes_nothing_and_much(self, bucket: Bucket) -> None:
         much = bytes(range(251)) * 30_000  # more than a part of a multipart upload
         bucket.put_if_absent("empty", b"")

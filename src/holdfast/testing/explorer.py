@@ -24,7 +24,10 @@ _LOG = logging.getLogger("holdfast")
 
 
 class BrokenPromiseError(AssertionError):
-    """A log has lost, invented or hidden something.  `kind` is one of those three words."""
+    """A store has lost, invented or hidden something, or broken another promise.
+
+    `kind` is one of those four words.
+    """
 
     def __init__(self, kind: str, what: str) -> None:
         super().__init__(f"{kind}: {what}")

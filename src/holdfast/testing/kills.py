@@ -31,11 +31,13 @@ class Promises:
         if word == "ack":
             self.acknowledged = self.in_flight = int(numbers[0])
         elif word == "begin":
-            self.in_flight = int(numbers[1])
+            self.in_flight = int(numbers[-1])
 
 
 class KillRounds:
     """Start a writer, kill it, look at what it left; again and again on one log."""
+
+    life_s = 0.2, 0.8  # how long a writer may live, at least and at most
 
     def __init__(self, directory: Path, *, format: str = "shanghai", seed: int = 0) -> None:
         self.path, self.format, self.seed = directory, format, seed

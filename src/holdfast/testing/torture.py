@@ -11,15 +11,17 @@ from random import Random
 from holdfast.testing.explorer import BrokenPromiseError, Explorer, Subject
 from holdfast.testing.file_log import FileLogSubject
 from holdfast.testing.kills import KillRounds
+from holdfast.testing.kv_torture import KvKillRounds, KvSimulations
 from holdfast.testing.raft_wal import RaftWalSubject
 from holdfast.testing.shanghai import ShanghaiSubject
 
-SUBJECTS: dict[str, Callable[[], Subject]] = {
+LOGS: dict[str, Callable[[], Subject]] = {
     "shanghai": ShanghaiSubject,
     "raft-wal": RaftWalSubject,
     "file-log": FileLogSubject,
 }
-KINDS = ("lost", "invented", "hidden")
+STORES = ("kv",)
+KINDS = ("lost", "invented", "hidden", "broken")
 FAULTS = ("eio", "enospc", "short write", "sync eio")
 
 
@@ -30,8 +32,10 @@ class TortureReport:
     format: str
     seed: int
     seconds: float
-    images: int = 0  # distinct simulated disks from which the log was recovered
+    images: int = 0  # distinct simulated disks from which a log was recovered
     images_drawn: int = 0  # ... of so many; what was seen before is not judged again
+    steps: int = 0  # calls of a simulated object store
+    judged: int = 0  # ... after which so many states of a store were compared
     simulated_acknowledged: int = 0
     kills: int = 0
     acknowledged: int = 0  # by writers that were then killed
@@ -45,36 +49,15 @@ class TortureReport:
         return not self.failures
 
 
-class Torture:
-    """Crash one kind of log for a while.  The seed decides what is simulated, and in what order."""
+class LogCrashes:
+    """Simulated crashes of one kind of log."""
 
-    def __init__(self, format: str, directory: Path, seed: int) -> None:
-        if format not in SUBJECTS:
-            raise ValueError(f"no log format {format!r}; there are {', '.join(SUBJECTS)}")
-        self._format, self._directory, self._seed = format, directory, seed
-        self._explorer = Explorer(SUBJECTS[format](), seed=seed, images_per_point=22)
-        self._random = Random(seed)
-        self._report = TortureReport(format, seed, 0.0)
-        self._fresh_log()
+    def __init__(self, format: str, seed: int) -> None:
+        self._explorer = Explorer(LOGS[format](), seed=seed, images_per_point=22)
+        self._random = Random(f"crashes {seed}")
 
-    def run(self, seconds: float, on_progress: Callable[[TortureReport], None]) -> TortureReport:
-        started = time.monotonic()
-        simulation = self._simulation()
-        try:
-            while (spent := time.monotonic() - started) < seconds:
-                self._rounds.start()
-                until = time.monotonic() + min(seconds - spent, 0.2 + 0.6 * self._random.random())
-                while time.monotonic() < until:
-                    self._try(next(simulation))
-                    on_progress(self._count(started))
-                self._try(self._kill)
-                on_progress(self._count(started))
-        finally:
-            self._rounds.stop()
-        return self._count(started)
-
-    def _simulation(self) -> Iterator[Callable[[], None]]:
-        """Small slices of work, without end: sequences, lives, faults."""
+    def slices(self) -> Iterator[Callable[[], None]]:
+        """Sequences, lives, faults."""
         explorer, random = self._explorer, self._random
         sequences = list(explorer.sequences(3))
         random.shuffle(sequences)
@@ -86,6 +69,43 @@ class Torture:
             if number % 8 == 0:
                 kind, for_ever = random.choice(FAULTS), random.random() < 0.5
                 yield partial(explorer.every_fault, sequence, kind, for_ever=for_ever)
+
+    def count(self, report: TortureReport) -> None:
+        explorer = self._explorer
+        report.images, report.images_drawn = explorer.images, explorer.drawn
+        report.simulated_acknowledged = explorer.acknowledged
+        report.faults = dict(sorted(explorer.fired.items()))
+
+
+class Torture:
+    """Crash one kind of store for a while.  The seed decides what is simulated, and the order."""
+
+    def __init__(self, format: str, directory: Path, seed: int) -> None:
+        if format not in (*LOGS, *STORES):
+            raise ValueError(f"no format {format!r}; there are {', '.join((*LOGS, *STORES))}")
+        self._format, self._directory, self._seed = format, directory, seed
+        self._crashes = KvSimulations(seed) if format in STORES else LogCrashes(format, seed)
+        self._random = Random(seed)
+        self._report = TortureReport(format, seed, 0.0)
+        self._fresh_store()
+
+    def run(self, seconds: float, on_progress: Callable[[TortureReport], None]) -> TortureReport:
+        started = time.monotonic()
+        slices = self._crashes.slices()
+        try:
+            while (spent := time.monotonic() - started) < seconds:
+                self._rounds.start()
+                least_s, most_s = self._rounds.life_s
+                life_s = least_s + (most_s - least_s) * self._random.random()
+                until = time.monotonic() + min(seconds - spent, life_s)
+                while time.monotonic() < until:
+                    self._try(next(slices))
+                    on_progress(self._count(started))
+                self._try(self._kill)
+                on_progress(self._count(started))
+        finally:
+            self._rounds.stop()
+        return self._count(started)
 
     def _kill(self) -> None:
         before = self._rounds.promises.acknowledged
@@ -104,16 +124,18 @@ class Torture:
             notes = " ".join(getattr(error, "__notes__", []))
             self._report.failures.append(f"{error} {notes}".strip())
             if killed:
-                self._fresh_log()  # the broken one is kept for a look at it
+                self._fresh_store()  # the broken one is kept for a look at it
 
-    def _fresh_log(self) -> None:
-        path = self._directory / f"log-{len(self._report.failures)}"
-        self._rounds = KillRounds(path, format=self._format, seed=self._seed)
+    def _fresh_store(self) -> None:
+        number = len(self._report.failures)
+        if self._format in STORES:
+            path = self._directory / f"store-{number}"
+            self._rounds: KillRounds = KvKillRounds(path, seed=self._seed)
+        else:
+            path = self._directory / f"log-{number}"
+            self._rounds = KillRounds(path, format=self._format, seed=self._seed)
 
     def _count(self, started: float) -> TortureReport:
-        report, explorer = self._report, self._explorer
-        report.seconds = time.monotonic() - started
-        report.images, report.images_drawn = explorer.images, explorer.drawn
-        report.simulated_acknowledged = explorer.acknowledged
-        report.faults = dict(sorted(explorer.fired.items()))
-        return report
+        self._report.seconds = time.monotonic() - started
+        self._crashes.count(self._report)
+        return self._report

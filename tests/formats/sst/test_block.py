@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 
 from holdfast.errors import CorruptError
 from holdfast.formats.checksums import crc32c
-from holdfast.formats.sst import Rows, block, block_get, decode_block, open_block
-from holdfast.formats.sst.block import Compression, encode_block
+from holdfast.formats.sst import Rows, block, block_get, blocks, decode_block, open_block
+from holdfast.formats.sst.block import Compression
+from holdfast.formats.sst.blocks import encode_block
 
 tables = st.dictionaries(
     st.binary(min_size=1, max_size=20), st.none() | st.binary(max_size=40), min_size=1
@@ -86,6 +87,7 @@ def test_what_is_too_large_to_unpack_unseen_is_not_packed(monkeypatch: pytest.Mo
     packed = encode_block(rows, "zstd")
     assert len(packed) < 200
     monkeypatch.setattr(block, "UNPACKED_SIZE_MAX", 4999)
+    monkeypatch.setattr(blocks, "UNPACKED_SIZE_MAX", 4999)
     assert encode_block(rows, "zstd") == encode_block(rows)
     with pytest.raises(CorruptError, match="codec 1"):
         decode_block(packed)
@@ -124,6 +126,6 @@ def test_a_cut_block_is_refused(size: int) -> None:
 
 
 def test_a_block_of_two_gib_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(block, "BODY_SIZE_MAX", 64)
+    monkeypatch.setattr(blocks, "BODY_SIZE_MAX", 64)
     with pytest.raises(ValueError, match="the most is 64"):
         encode_block(Rows.from_pairs([(b"k", b"v" * 64, 1)]))

@@ -3,11 +3,12 @@
 sst := block* filter index footer             each part 8-byte aligned, each with a CRC-32C
 
 A whole SST: encode_sst, SstWriter, decode_sst.  A part of one: decode_info (from the object's
-last bytes), decode_index, decode_filter, then decode_block for Rows, or open_block for single keys.
+last bytes), decode_index, decode_filter, then decode_blocks for Rows, open_block for single keys.
 Damage is a CorruptError that names `where`; another version is an UnsupportedError.
 """
 
 from holdfast.formats.sst.block import Block, Found, block_get, decode_block, open_block
+from holdfast.formats.sst.blocks import Output, decode_blocks
 from holdfast.formats.sst.filter import Filter, decode_filter
 from holdfast.formats.sst.footer import (
     FOOTER_SIZE_MAX,
@@ -37,10 +38,12 @@ __all__ = [
     "Index",
     "Info",
     "Kind",
+    "Output",
     "Rows",
     "SstWriter",
     "block_get",
     "decode_block",
+    "decode_blocks",
     "decode_filter",
     "decode_index",
     "decode_info",

@@ -8,23 +8,24 @@ body  := key_ends:i32[rows + 1] value_ends:i32[rows + 1] seqs:u64[rows] valid:bi
 The checksum covers all that follows it.  With codec 1 the body is zstd's.  What is decoded never
 points outside the body, whatever the bytes say.
 
-    encode_block(rows, compression)     bytes; append_block(out, rows, compression): to others
     decode_block(data)                  Rows, over the same memory where it is not compressed
     open_block(data)                    a Block, verified once, that answers get(key) many times
     block_get(data, key)                (value or None, seq), or None where the key is not
+
+How blocks are written, and many are read at once: blocks.py.
 """
 
 import struct
 from bisect import bisect_left
 from itertools import pairwise
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from holdfast.errors import CorruptError
 from holdfast.formats.checksums import crc32c
-from holdfast.formats.sst.rows import Rows, binary, booleans, column, integers
+from holdfast.formats.sst.rows import Rows
 
 Bytes = bytes | memoryview
 Compression = Literal["zstd"] | None
@@ -33,11 +34,12 @@ Found = tuple[bytes | None, int]
 CODECS: dict[Compression, int] = {None: 0, "zstd": 1}
 HEADER = struct.Struct("<IB3xIIII")
 CRC = struct.Struct("<I")
+END = struct.Struct("<i")  # of a key, or of a value
 BODY_SIZE_MAX = 2**31 - 1
 # A compressed body is unpacked into memory that is taken before its bytes are believed.
 UNPACKED_SIZE_MAX = 1 << 26
 _LISTED_OVERHEAD = 41  # what an object of bytes takes besides them, and its place in a list
-_ZSTD = pa.Codec("zstd")
+ZSTD = pa.Codec("zstd")
 
 
 class Sections(NamedTuple):
@@ -66,39 +68,10 @@ def sections(rows: int, keys_size: int, values_size: int) -> Sections:
     return Sections(ends_size, seqs, valid, keys, values, values + padded(values_size))
 
 
-def encode_block(rows: Rows, compression: Compression = None) -> bytes:
-    """The block of these rows, at least one."""
-    out = bytearray()
-    append_block(out, rows, compression)
-    return bytes(out)
-
-
-def append_block(out: bytearray, rows: Rows, compression: Compression = None) -> None:
-    """The same, behind what is there: rows are copied once, to where they are written from."""
-    values, valid = _values(rows.values)
-    key_ends, keys = _columns(rows.keys)
-    value_ends, value_bytes = _columns(values)
-    counts = len(rows), keys.nbytes, value_bytes.nbytes
-    size, codec, start = sections(*counts).stop, None, len(out)
-    if size > BODY_SIZE_MAX:
-        raise ValueError(f"a block of {size} bytes; the most is {BODY_SIZE_MAX}")
-    out += bytes(HEADER.size)
-    body = len(out)
-    for part in (key_ends, value_ends, integers(rows.seqs).data, valid, keys, value_bytes):
-        out += part
-        out += bytes(-part.nbytes % 8)
-    if compression and size <= UNPACKED_SIZE_MAX:
-        packed = _ZSTD.compress(memoryview(out)[body:], asbytes=True)
-        if len(packed) < size:
-            size, codec = len(packed), compression
-            out[body:] = packed + bytes(-size % 8)
-    HEADER.pack_into(out, start, 0, CODECS[codec], *counts, size)
-    CRC.pack_into(out, start, crc32c(memoryview(out)[start + CRC.size :]))
-
-
 def decode_block(data: Bytes, *, where: str = "block", offset: int = 0) -> Rows:
     """The rows of a block, after its checksum; `where` and `offset` go into the error, if any."""
-    count, at, body = _body(data, where, offset)
+    count, at, view = _body(data, where, offset)
+    body = pa.py_buffer(view)
     key_ends = body.slice(0, 4 * count + 4)
     value_ends = body.slice(at.value_ends, 4 * count + 4)
     valid, seqs = body.slice(at.valid, at.keys - at.valid), body.slice(at.seqs, 8 * count)
@@ -187,7 +160,7 @@ class Block:
 def open_block(data: Bytes, *, where: str = "block", offset: int = 0) -> Block:
     """A block to ask for single keys; verified here, and never again."""
     count, at, body = _body(data, where, offset)
-    return Block(body.to_pybytes(), count, at)
+    return Block(bytes(body), count, at)
 
 
 def block_get(data: Bytes, key: bytes) -> Found | None:
@@ -195,32 +168,16 @@ def block_get(data: Bytes, key: bytes) -> Found | None:
     return open_block(data).get(key)
 
 
-def _columns(array: Any) -> tuple[memoryview, memoryview]:
-    """Offsets that begin at 0, and the bytes they are in."""
-    ends, data = column(array)
-    return (ends - ends[0]).data, data[ends[0] : ends[-1]]
-
-
-def _values(values: Any) -> tuple[Any, memoryview]:
-    """Values with nothing kept under a tombstone, and their bitmap, as Arrow has it."""
-    count = len(values)
-    if not values.null_count:
-        return values, np.packbits(np.ones(count, np.bool_), bitorder="little").data
-    valid = booleans(values.is_valid())
-    if np.diff(column(values)[0])[~valid].any():
-        values = binary(values.to_pylist())
-    return values, np.packbits(valid, bitorder="little").data
-
-
-def _body(data: Bytes, where: str, offset: int) -> tuple[int, Sections, Any]:
+def _body(data: Bytes, where: str, offset: int) -> tuple[int, Sections, memoryview]:
     """Row count, sections and unpacked body of a block; its checksum and all its sizes hold."""
-    count, at, body = _unpacked(data, where, offset)
+    count, at, body = unpacked(data, where, offset)
     _check_ends(body, 0, count, at.values - at.keys, where, offset)
     _check_ends(body, at.value_ends, count, at.stop - at.values, where, offset)
     return count, at, body
 
 
-def _unpacked(data: Bytes, where: str, offset: int) -> tuple[int, Sections, Any]:
+def unpacked(data: Bytes, where: str, offset: int) -> tuple[int, Sections, memoryview]:
+    """Row count, sections and unpacked body, after the checksum; its offsets are not checked."""
     if len(data) < HEADER.size:
         raise CorruptError(where, offset, f"a block cut to {len(data)} bytes")
     crc, codec, count, keys_size, values_size, body_size = HEADER.unpack_from(data)
@@ -229,18 +186,21 @@ def _unpacked(data: Bytes, where: str, offset: int) -> tuple[int, Sections, Any]
     at = sections(count, keys_size, values_size)
     if not count or HEADER.size + padded(body_size) != len(data) or at.stop > BODY_SIZE_MAX:
         raise CorruptError(where, offset, f"{len(data)} bytes for {count} rows in {body_size}")
-    body = pa.py_buffer(data).slice(HEADER.size, body_size)
+    body = memoryview(data)[HEADER.size : HEADER.size + body_size]
     if codec == CODECS["zstd"] and at.stop <= UNPACKED_SIZE_MAX:
         try:
-            return count, at, _ZSTD.decompress(body, decompressed_size=at.stop)
+            plain = ZSTD.decompress(body, decompressed_size=at.stop)
         except OSError as error:
             raise CorruptError(where, offset, str(error)) from error
+        return count, at, memoryview(plain).cast("B")
     if codec or body_size != at.stop:
         raise CorruptError(where, offset, f"codec {codec} with {body_size} of {at.stop} bytes")
     return count, at, body
 
 
-def _check_ends(body: Any, start: int, count: int, size: int, where: str, offset: int) -> None:
+def _check_ends(
+    body: memoryview, start: int, count: int, size: int, where: str, offset: int
+) -> None:
     """Offsets rise from 0 and stay within `size`: Arrow will follow them unchecked."""
     ends = np.frombuffer(body, np.int32, count + 1, start)
     if ends[0] or ends[-1] > size or (ends[1:] < ends[:-1]).any():

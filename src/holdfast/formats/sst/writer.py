@@ -4,16 +4,18 @@ encode_sst(rows, writer_epoch=..., unique_id=...) -> bytes          no rows: a f
 SstWriter(writer_epoch=..., unique_id=...)                          the same, in pieces:
     .add(rows)         in key order over all calls
     .size              what is written so far; the caller decides when it is enough
-    .finish()          (bytearray, Info)
+    .finish()          (memoryview, Info)
 decode_sst(data) -> (Info, Rows)                                    everything verified
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from holdfast.errors import CorruptError
-from holdfast.formats.sst.block import Compression, append_block, decode_block
+from holdfast.formats.sst.block import Compression
+from holdfast.formats.sst.blocks import Output, append_blocks, decode_blocks
 from holdfast.formats.sst.filter import (
     BITS_PER_KEY,
     Hashes,
@@ -50,7 +52,9 @@ class SstWriter:
         compression: Compression = None,
         block_size: int = BLOCK_SIZE,
         filter_bits: int = BITS_PER_KEY,
+        out: Output | None = None,
     ) -> None:
+        """`out`: to write into, if there is one that is done with."""
         if len(unique_id) != UNIQUE_ID_SIZE:
             raise ValueError(f"a unique id of {len(unique_id)} bytes; it has {UNIQUE_ID_SIZE}")
         if not 0 <= writer_epoch < 2**64 or not 0 < block_size <= BLOCK_SIZE_MAX:
@@ -59,7 +63,8 @@ class SstWriter:
         self._block_size = block_size
         self._filter_bits = filter_bits if kind is Kind.LEVEL else 0
         self._rest = EMPTY
-        self._out = bytearray()
+        self._out = out or Output()
+        self._out.clear()
         self._first_keys: list[bytes] = []
         self._offsets = [0]
         self._hashes: list[Hashes] = []
@@ -81,15 +86,20 @@ class SstWriter:
         self._take_note(rows)
         if self._filter_bits:
             self._hashes.append(key_hashes(rows.keys))
-        held, start = self._rest.size + (_ROW_OVERHEAD - 8) * len(self._rest), 0
-        for stop in _cuts(rows, self._block_size, held):
-            self._write(self._with_rest(rows.slice(start, stop)))
-            start = stop
-        if start:  # a slice would keep all of them
-            rows = rows.take(np.arange(start, len(rows)))
-        self._rest = self._with_rest(rows)
+        held = self._rest.size + (_ROW_OVERHEAD - 8) * len(self._rest)
+        cuts = _cuts(rows, self._block_size, held)
+        if cuts:
+            first, last = (cuts[0] if held else 0), cuts[-1]
+            if held:
+                self._write(Rows.concat([self._rest, rows.slice(0, first)]))
+            if last > first:
+                stops = [stop - first for stop in cuts if stop > first]
+                self._write(rows.slice(first, last), stops)
+            self._rest = EMPTY
+            rows = rows.take(np.arange(last, len(rows)))  # a slice would keep all of them
+        self._rest = Rows.concat([self._rest, rows]) if len(self._rest) else rows
 
-    def finish(self) -> tuple[bytearray, Info]:
+    def finish(self) -> tuple[memoryview, Info]:
         """The whole object, and what its footer says; to be called once, at the end."""
         if len(self._rest):
             self._write(self._rest)
@@ -109,18 +119,14 @@ class SstWriter:
             raise ValueError(f"an SST of more than {OBJECT_SIZE_MAX} bytes")
         footer = encode_footer(info)
         for part in (bloom, index, footer):
-            self._out += part
-        return self._out, replace(info, size=len(self._out))
+            self._out.append(part)
+        return self._out.view(), replace(info, size=self._out.size)
 
-    def _with_rest(self, rows: Rows) -> Rows:
-        """The rows that waited for the next block, once, and these."""
-        rest, self._rest = self._rest, EMPTY
-        return Rows.concat([rest, rows]) if len(rest) else rows
-
-    def _write(self, rows: Rows) -> None:
-        append_block(self._out, rows, self._info.compression)
-        self._first_keys.append(rows.keys[0].as_py())
-        self._offsets.append(len(self._out))
+    def _write(self, rows: Rows, stops: Sequence[int] = ()) -> None:
+        """Blocks that end at these places, or a single one."""
+        stops = stops or [len(rows)]
+        self._offsets += append_blocks(self._out, rows, stops, self._info.compression)
+        self._first_keys += [rows.keys[start].as_py() for start in (0, *stops[:-1])]
 
     def _take_note(self, rows: Rows) -> None:
         """Refuse what the format cannot hold; count what the footer will say."""
@@ -159,6 +165,7 @@ def encode_sst(
         compression=compression,
         block_size=block_size,
         filter_bits=filter_bits,
+        out=Output(rows.size + rows.size // 4 + 4096),
     )
     writer.add(rows)
     return bytes(writer.finish()[0])
@@ -176,11 +183,11 @@ def decode_sst(data: bytes | memoryview, *, where: str = "sst") -> tuple[Info, R
         or index.first_keys[:1] != [info.first_key][: len(index)]
     ):
         raise CorruptError(where, meta, "an index of other blocks")
-    spans = map(index.span, range(len(index)))
-    parts = [decode_block(view[a:b], where=where, offset=a) for a, b in spans]
-    if sum(map(len, parts)) != info.row_count:
-        raise CorruptError(where, 0, f"{sum(map(len, parts))} rows, not {info.row_count}")
-    return info, Rows.concat(parts)
+    blocks = [view[a:b] for a, b in map(index.span, range(len(index)))]
+    rows = decode_blocks(blocks, index.offsets[:-1], where=where)
+    if len(rows) != info.row_count:
+        raise CorruptError(where, 0, f"{len(rows)} rows, not {info.row_count}")
+    return info, rows
 
 
 def _blank(kind: Kind, writer_epoch: int, unique_id: bytes, compression: Compression) -> Info:

@@ -1,12 +1,18 @@
-"""The log becomes one-minute bars on Spark, exactly once, though a worker is killed on the way.
+"""The log becomes bars and prices on Spark, exactly once, though a worker is killed on the way.
 
-1.  A structured stream reads the log in micro-batches and decodes the ticks in Python workers.  The
-    checkpoint fixes which entries belong to which batch before it runs, and Spark's file sink lists
-    the files of each batch in one commit: the files of a task that died are never listed.
-2.  The bars are aggregated from the ticks that were so landed.  First and last are those of the
-    lowest and the highest index, so the order in which tasks ran does not matter.
+A structured stream reads the log in micro-batches, decodes the ticks in Python workers, and keeps
+the bars of all minutes so far.  Those that a batch has changed go into two stores:
 
-Then both are compared with what was acknowledged, which Spark has never seen.
+1.  The bar store: a bar replaces the one of its minute.
+2.  The kv store: the last price of each symbol, and of each of its minutes.
+
+The checkpoint fixes which entries belong to which batch before it runs, and each store takes a
+batch once, by its number: what a task that died had written is never committed, and a batch that
+comes again changes nothing.  First and last are those of the lowest and the highest index, so the
+order in which tasks ran does not matter.
+
+Then both are compared with what was acknowledged, which Spark has never seen.  A tick that came
+twice, or not at all, would be in the counts and volumes.
 """
 
 import threading
@@ -20,13 +26,16 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name everyone knows it by
 from pyspark.sql.streaming.query import StreamingQuery
 
+from holdfast.bars import open_bars
 from holdfast.demo import bars, ticks, workers
 from holdfast.demo.results import Batch, Streaming, WorkerKill
+from holdfast.kv import Reader
 from holdfast.runtime import now_ms
 
-BATCHES = 8
+BATCHES = 5
 KILLS_MAX = 8
-TICK_SCHEMA = "index long, time timestamp, symbol string, price double, size long"
+TIMEFRAME, ATTRIBUTES = "1Min", "OHLCV"
+_TICK_SCHEMA = "index long, time timestamp, symbol string, price double, size long"
 _POLL_SECONDS = 0.25
 
 
@@ -45,21 +54,33 @@ def decode_ticks(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         )
 
 
-def make_bars(landed: DataFrame) -> DataFrame:
+def make_bars(found: DataFrame) -> DataFrame:
     """One bar for each symbol and minute in which something was traded."""
-    minute = F.date_trunc("minute", "time").alias("minute")
-    return landed.groupBy("symbol", minute).agg(
-        F.min_by("price", "index").alias("open"),
-        F.max("price").alias("high"),
-        F.min("price").alias("low"),
-        F.max_by("price", "index").alias("close"),
-        F.sum("size").alias("volume"),
-        F.count("*").alias("count"),
+    minute = F.date_trunc("minute", "time").alias("time")
+    return found.groupBy("symbol", minute).agg(
+        F.min_by("price", "index").alias("Open"),
+        F.max("price").alias("High"),
+        F.min("price").alias("Low"),
+        F.max_by("price", "index").alias("Close"),
+        F.sum("size").alias("Volume"),
+        F.count("*").alias("Count"),
     )
 
 
-class Pipeline:
-    """From the log at `log` to Parquet below `directory`."""
+def make_prices(changed: DataFrame) -> DataFrame:
+    """Of the bars of one batch: a price for each of their minutes, and the newest of each symbol.
+
+    Entries come in the order of time, so the newest of a batch is the newest of all.
+    """
+    minute = F.concat_ws("/", F.lit("minute"), "symbol", F.date_format("time", "HH:mm"))
+    minutes = changed.select(minute.alias("key"), F.col("Close").alias("price"))
+    newest = changed.groupBy("symbol").agg(F.max_by("Close", "time").alias("price"))
+    last = newest.select(F.concat(F.lit("last/"), "symbol").alias("key"), "price")
+    return minutes.union(last).select("key", F.col("price").cast("string").alias("value"))
+
+
+class Streams:
+    """From the log at `log` into the stores at `bars` and `prices` below `directory`."""
 
     def __init__(self, spark: SparkSession, log: Path, directory: Path, expected: ticks.Ticks):
         self._spark, self._log, self._directory = spark, log, directory
@@ -68,9 +89,9 @@ class Pipeline:
         self._began_ms = 0
 
     def run(
-        self, on_progress: Callable[[str, int, int], None] = lambda what, done, total: None
+        self, on_progress: Callable[[int, int], None] = lambda done, total: None
     ) -> tuple[Streaming, bars.Bars]:
-        """Stream, aggregate, compare.  `on_progress` is told of each step, done and in all."""
+        """Stream and compare.  `on_progress` is told how many ticks were taken in, and in all."""
         self._began_ms = now_ms()
         context = self._spark.sparkContext
         context.setLogLevel("OFF")  # else each task that we make fail prints its stack
@@ -78,39 +99,37 @@ class Pipeline:
             query = self._stream(on_progress)
         finally:
             context.setLogLevel("ERROR")
-        seconds = self._since(now_ms())
-        on_progress("bars", 0, 2)
-        landed = self._spark.read.parquet(str(self._directory / "ticks"))
-        made = self._aggregate(landed)
-        on_progress("bars", 1, 2)
-        counts = landed.agg(F.count("*"), F.count_distinct("index")).collect()[0]
-        on_progress("bars", 2, 2)
         batches = self._batches(query)
+        made = read_bars(self._directory / "bars", TIMEFRAME)
         wanted = bars.make_bars(self._expected)
+        prices, wanted_prices = self._prices(), bars.make_prices(self._expected)
         streaming = Streaming(
-            seconds=seconds,
+            seconds=self._since(now_ms()),
             batches=batches,
             worker_kills=tuple(_placed(kill, batches) for kill in self._kills),
             failed_tasks=self._failed_tasks(query),
-            rows=counts[0],
-            distinct=counts[1],
+            rows=int(made["count"].sum()),
             bars=len(made),
-            bars_expected=len(wanted),
-            bars_differing=_differing(made, wanted),
+            bars_differing=bars.differing(made, wanted),
+            prices=len(prices),
+            prices_differing=len(set(prices.items()) ^ set(wanted_prices.items())),
         )
         return streaming, made
 
-    def _stream(self, on_progress: Callable[[str, int, int], None]) -> StreamingQuery:
+    def _stream(self, on_progress: Callable[[int, int], None]) -> StreamingQuery:
         total = len(self._expected)
-        query = (
+        found = (
             self._spark.readStream.format("holdfast-log")
-            .option("maxEntriesPerTrigger", -(-total // BATCHES))
             .option("columns", "index,payload")
+            .option("maxEntriesPerTrigger", -(-total // BATCHES))
             .load(str(self._log))
-            .mapInArrow(decode_ticks, TICK_SCHEMA)
-            .writeStream.format("parquet")
+            .mapInArrow(decode_ticks, _TICK_SCHEMA)
+        )
+        query = (
+            make_bars(found)
+            .writeStream.outputMode("update")
+            .foreachBatch(self._land)
             .option("checkpointLocation", str(self._directory / "checkpoint"))
-            .option("path", str(self._directory / "ticks"))
             .trigger(availableNow=True)
             .start()
         )
@@ -119,18 +138,29 @@ class Pipeline:
         killer.start()
         try:
             while query.isActive:
-                on_progress("stream", _rows(query), total)
+                on_progress(_rows(query), total)
                 finished.wait(_POLL_SECONDS)
             query.awaitTermination()  # which tells how it ended, if it failed
         finally:
             finished.set()
             killer.join()
             query.stop()
-        on_progress("stream", total, total)
+        on_progress(total, total)
         return query
 
+    def _land(self, changed: DataFrame, batch: int) -> None:
+        """One batch into both stores, each of which knows it by its number."""
+        once = {"txnAppId": "demo", "txnVersion": str(batch)}
+        changed.persist()
+        bar_writer = changed.write.format("holdfast-bars").options(**once).mode("append")
+        bar_writer = bar_writer.option("timeframe", TIMEFRAME).option("attributes", ATTRIBUTES)
+        bar_writer.save(str(self._directory / "bars"))
+        price_writer = make_prices(changed).write.format("holdfast-kv").options(**once)
+        price_writer.mode("append").save(str(self._directory / "prices"))
+        changed.unpersist()
+
     def _kill_a_worker(self, query: StreamingQuery, finished: threading.Event) -> None:
-        """In the middle of the stream, until a task has failed of it."""
+        """In the middle of the streams, until a task has failed of it."""
         jvm = self._spark.sparkContext._jvm
         assert jvm is not None
         jvm_pid = int(jvm.java.lang.ProcessHandle.current().pid())
@@ -160,10 +190,9 @@ class Pipeline:
             failed += sum(stage.numFailedTasks for stage in stages if stage)
         return failed
 
-    def _aggregate(self, landed: DataFrame) -> bars.Bars:
-        path = str(self._directory / "bars")
-        make_bars(landed).coalesce(1).write.mode("overwrite").parquet(path)
-        return bars.from_table(self._spark.read.parquet(path).toArrow())
+    def _prices(self) -> dict[str, float]:
+        with Reader.open(str(self._directory / "prices"), lazy=True) as reader:
+            return {key.decode(): float(value) for key, value in reader.items()}
 
     def _batches(self, query: StreamingQuery) -> tuple[Batch, ...]:
         batches = []
@@ -180,6 +209,12 @@ class Pipeline:
         return (at_ms - self._began_ms) / 1000
 
 
+def read_bars(root: Path, timeframe: str) -> bars.Bars:
+    """All bars of a store, read without Spark."""
+    with open_bars(root, read_only=True) as store:
+        return bars.from_table(store.query("*", timeframe, ATTRIBUTES))
+
+
 def _rows(query: StreamingQuery) -> int:
     return sum(progress.numInputRows or 0 for progress in query.recentProgress)
 
@@ -188,9 +223,3 @@ def _placed(kill: WorkerKill, batches: tuple[Batch, ...]) -> WorkerKill:
     """With the number of the batch that ran when it happened."""
     later = [batch.number for batch in batches if batch.at_seconds >= kill.at_seconds]
     return WorkerKill(kill.pid, min(later, default=len(batches)), kill.at_seconds)
-
-
-def _differing(made: bars.Bars, wanted: bars.Bars) -> int:
-    """Bars that are in one and not, just so, in the other."""
-    ours, theirs = set(wanted.tolist()), set(made.tolist())
-    return max(len(ours - theirs), len(theirs - ours), abs(len(made) - len(wanted)))
