@@ -167,6 +167,7 @@ class BarExplorer:
         self.seed, self.images_per_point = seed, images_per_point
         self.fired: Counter[str] = Counter()
         self.acknowledged = 0
+        self.drawn = 0  # images looked at, those seen before included
         self._seen: set[int] = set()
 
     @property
@@ -301,6 +302,7 @@ class BarExplorer:
             life.ledger.hold(life.store)
 
     def _is_new(self, disk: SimDisk, ledger: BarLedger) -> bool:
+        self.drawn += 1
         promises = ledger.state(), ledger.in_flight, ledger.deciding, ledger.preparing
         image = hash((promises, tuple(_tree(disk.posix._root, ""))))
         if image in self._seen:
