@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks.harness import Measure, race
-from holdfast.bars import BarStore, open_bars
+from holdfast.bars import open_bars
 from holdfast.disk import OsDisk
 from holdfast.testing.bars import BarExplorer
 
@@ -51,9 +51,13 @@ def measured(name: str, times: list[float], aim: float, unit: str = "ms") -> Mea
 
 
 def commits(scale: float) -> Iterator[Measure]:
+    for count in (10_000, 20_000):
+        yield from minutes(max(100, int(count * scale)), count / 10_000)
+
+
+def minutes(count: int, share: float) -> Iterator[Measure]:
     """A minute's bars of all symbols: durable; in the year files; and the last of each."""
     directory = Path(tempfile.mkdtemp(prefix="bench-", dir="."))
-    count = max(100, int(10_000 * scale))
     names = pa.array([f"SYM{number:05}" for number in range(count)])
     with open_bars(directory) as store:
         first = one_minute(names, 0)
@@ -63,17 +67,13 @@ def commits(scale: float) -> Iterator[Measure]:
             write = partial(store.write, one_minute(names, minute), "1Min", "OHLCV")
             durable.append(spent(write))
             written.append(durable[-1] + spent(store.write_back))
-        yield measured(f"first bar of {count} new symbols, written back", begun, 8100)
-        yield measured(f"durable commit of a bar for {count} symbols", durable, 40)
-        yield measured("the same, written back", written, 400)
-        yield from latest(store, names)
+        yield measured(f"first bar of {count} new symbols, written back", begun, 8100 * share)
+        yield measured(f"durable commit of a bar for {count} symbols", durable, 40 * share)
+        yield measured("the same, written back", written, 400 * share)
+        symbols = names.to_pylist()
+        times = [spent(lambda: store.latest(symbols, "1Min", "OHLCV")) for _ in range(3)]
+        yield measured(f"latest bar of {count} symbols", times, 2000 * share)
     shutil.rmtree(directory)
-
-
-def latest(store: BarStore, names: "pa.Array") -> Iterator[Measure]:
-    symbols = names.to_pylist()
-    times = [spent(lambda: store.latest(symbols, "1Min", "OHLCV")) for _ in range(3)]
-    yield measured(f"latest bar of {len(symbols)} symbols", times, 2000)
 
 
 def dense_years(scale: float) -> Iterator[Measure]:
@@ -127,10 +127,10 @@ def files_at_once(scale: float) -> Iterator[Measure]:
                 disk.make(f"{number}").close()
 
         steps = {"create": create, "write": write, "sync": volume.sync}
-        medians = {name: spent(step) for name, step in steps.items()}
-        medians |= {"write again": spent(write), "sync again": spent(volume.sync)}
-        spreads = dict.fromkeys(medians, 0.0)
-        yield Measure(f"{count} files", "ms", medians, spreads, ours="create")
+        took = {name: spent(step) for name, step in steps.items()}
+        took |= {"write again": spent(write), "sync again": spent(volume.sync)}
+        for name, time_ms in took.items():
+            yield Measure(f"{count} files, {name}", "ms", {"holdfast": time_ms}, {"holdfast": 0.0})
         volume.close()
         shutil.rmtree(directory)
 

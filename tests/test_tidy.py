@@ -117,6 +117,7 @@ TRIED_BY = {
     "spark/bars.py": "tests/spark/test_bar_reader.py",
     "spark/bar_columns.py": "tests/spark/test_bar_reader.py",
     "spark/kv.py": "tests/spark/test_kv_reader.py",
+    "testing/bar_writer.py": "tests/testing/test_bar_torture.py",
     "demo/charts.py": "tests/demo/test_report.py",
     "demo/feed.py": "tests/demo/test_rounds.py",
     "demo/machine.py": "tests/cli/test_demo.py",

@@ -16,8 +16,13 @@ IMAGES = 100_000
 
 def test_no_crash_loses_or_invents_anything() -> None:
     explorer, logs = BarExplorer(images_per_point=4), LogExplorer()
-    for sequence in (*explorer.sequences(2), *LONG):
+    for sequence in explorer.sequences(2):
+        explorer.every_crash_point(sequence, last_step_only=True)
+    for sequence in LONG:
         explorer.every_crash_point(sequence)
+    explorer.images_per_point = 1
+    for sequence in [s for s in explorer.sequences(3) if len(s) == 3][::7]:
+        explorer.every_crash_point(sequence, last_step_only=True)
     for seed in range(150):
         explorer.lives(seed)
     seed = 0

@@ -192,11 +192,13 @@ def test_queries_are_answered_as_the_program_answers_them(
         assert count >= 11
 
 
-@pytest.mark.parametrize("case", ["fixed_ohlcv_1min", "variable_ticks_1min_nocompress"])
+@pytest.mark.parametrize(
+    "case", ["fixed_ohlcv_1min", "variable_ticks_1min", "variable_ticks_1min_nocompress"]
+)
 def test_the_same_writes_make_the_same_files(case: str, golden: Golden, tmp_path: Path) -> None:
     manifest = golden.manifest(case)
     is_fixed = case.startswith("fixed")
-    with open_bars(tmp_path / "root", compress_ticks=is_fixed) as store:
+    with open_bars(tmp_path / "root", compress_ticks=not case.endswith("nocompress")) as store:
         for number, write in enumerate(manifest["writes"]):
             symbol, timeframe, attributes = write["tbk"].split("/")
             array, is_variable = golden.array(case, write["npy"]), write["is_variable_length"]

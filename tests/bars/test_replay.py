@@ -2,7 +2,6 @@
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -187,31 +186,3 @@ def test_a_file_that_nothing_tells_the_columns_of_is_damage(disk: SimDisk) -> No
     disk.create(NAME, status + b"".join(committed(1, sets_for(), 1)))
     with open_store(disk) as store:
         assert "nothing tells its columns" in store.damage[0].why
-
-
-def test_a_killed_process_loses_nothing(tmp_path: Path) -> None:
-    code = f"""
-import sys; sys.path[:0] = {sys.path!r}
-from holdfast.bars import open_bars
-from tests.bars.test_store import bars
-store = open_bars({str(tmp_path)!r}, write_back_ms=5)
-n = 0
-while True:
-    n += 1
-    store.write(bars(*([float(n)] * 3)), "1D", "X", symbol="A")
-    print(n, flush=True)
-"""
-    last = 0
-    for _ in range(3):
-        process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
-        assert process.stdout is not None
-        for _ in range(25):
-            last = int(process.stdout.readline())
-        process.kill()
-        rest = process.stdout.read().split()
-        last = int(rest[-1]) if rest else last
-        process.stdout.close()
-        process.wait()
-        with open_bars(tmp_path) as store:
-            found = closes(store)
-            assert found in ([last] * 3, [last + 1] * 3)

@@ -1,7 +1,9 @@
 """Committing: durable, whole, together; prepared groups; one owner; what a failure does."""
 
 import threading
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -205,6 +207,24 @@ def test_a_closed_store_says_so(store: BarStore) -> None:
     store.close()
     with pytest.raises(HoldfastError, match="closed"):
         store.write(bars(1), "1D", "X", symbol="A")
+
+
+def test_what_is_committed_while_the_store_closes_is_kept(
+    disk: SimDisk, store: BarStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original, late = store._alone, [2.0, 3.0]
+
+    def alone(step: Callable[[], Any]) -> Any:
+        if step == store._finish and late:  # another thread, behind the last write-back
+            store.write(bars(late.pop(0)), "1D", "Y", symbol="A")
+        return original(step)
+
+    store.write(bars(1), "1D", "X", symbol="A")
+    monkeypatch.setattr(store, "_alone", alone)
+    store.close()
+    with open_store(disk) as store:
+        assert store.query("A", "1D", "Y")["Close"].to_pylist() == [3]
+    assert not [name for name in disk.files() if name.startswith("WALFile")]
 
 
 def test_damage_is_told_and_nothing_is_written(disk: SimDisk) -> None:

@@ -38,9 +38,12 @@ def test_an_unknown_format_is_refused_and_leaves_nothing(tmp_path: Path) -> None
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_store_is_tortured_too(tmp_path: Path) -> None:
-    result = CliRunner().invoke(app, ["torture", str(tmp_path), "--store", "kv", "--seconds", "1"])
+@pytest.mark.parametrize(
+    ("store", "count"), [("kv", "steps simulated"), ("bars", "images explored")]
+)
+def test_a_store_is_tortured_too(tmp_path: Path, store: str, count: str) -> None:
+    result = CliRunner().invoke(app, ["torture", str(tmp_path), "--store", store, "--seconds", "1"])
     assert result.exit_code == 0
-    assert "kv, seed 0" in result.stdout
-    assert "steps simulated" in result.stdout
+    assert f"{store}, seed 0" in result.stdout
+    assert count in result.stdout
     assert list(tmp_path.iterdir()) == []

@@ -42,8 +42,8 @@ def test_fixed_records_are_rebuilt_to_the_byte(golden: Golden) -> None:
         assert again == data
 
 
-def test_payloads_are_read_compressed_or_not(golden: Golden) -> None:
-    same = count = 0
+def test_payloads_are_rebuilt_to_the_byte_compressed_or_not(golden: Golden) -> None:
+    count = 0
     for path in golden.year_files():
         data = path.read_bytes()
         header = fmt.decode_header(data)
@@ -60,13 +60,10 @@ def test_payloads_are_read_compressed_or_not(golden: Golden) -> None:
             rows = np.frombuffer(found[0], header.schema.stored)
             assert (np.diff(rows[fmt.TICKS_FIELD].astype(np.int64)) >= 0).all()
             again = fmt.encode_payload(found[0], compress=found[1])
-            same += again == data[offset : offset + length]
-            count += 1
+            assert again == data[offset : offset + length]
             assert ("nocompress" in str(path)) != found[1]
-            assert fmt.decode_payload(again, header.schema.stored.itemsize) == found
-    # Encoders of snappy may choose other matches; decoders take them all.
+            count += 1
     assert count > 40
-    assert same >= count - 4
 
 
 def test_a_new_year_of_zeros_is_marked() -> None:

@@ -31,7 +31,8 @@ class Files:
         self._open.pop(path, None)
         self._open[path] = file
         # Also if it looks right: after a sync that failed the cache shows what the disk lacks.
-        file.write_at(0, fmt.encode_header(header)[: -fmt.NEW_YEAR_ROOM])  # behind, New Year's Day
+        for offset, block in fmt.encode_header_blocks(header):
+            file.write_at(offset, block)
         file.extend(header.stop)
 
     def close(self) -> None:

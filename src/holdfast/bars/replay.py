@@ -48,6 +48,7 @@ class Found:
 
     logs: list[Log] = field(default_factory=list)
     damage: list[Damage] = field(default_factory=list)
+    refused: set[int] = field(default_factory=set)  # prepared groups that must not be written
 
     def changes(self) -> list[Change]:
         """What is not yet in the year files, in order of commit."""
@@ -65,7 +66,7 @@ class Found:
             for tgid in log.content.seen():
                 found.pop(tgid, None)
             found.update(log.content.undecided)
-        return found
+        return {tgid: group for tgid, group in found.items() if tgid not in self.refused}
 
     @property
     def last_ns(self) -> int:
@@ -91,6 +92,7 @@ def look(disk: Disk, catalog: Catalog) -> Found:
     complete([change for log in found.logs for change in log.content.changes])
     undecided = [Change(group, "a prepared group") for group in found.undecided().values()]
     found.damage += check(found.changes(), disk, catalog, undecided)
+    found.refused = {change.tgid for change in undecided if not change.is_sound}
     return found
 
 
@@ -217,7 +219,7 @@ def check(
         try:
             for number, one in enumerate(change.sets):
                 if number or one.path or one.kind not in (fmt.PLACED, fmt.DECISION):
-                    _check_set(one, disk, catalog, schemas)
+                    _check_set(one, disk, catalog, schemas, is_made=change not in prepared)
         except CorruptError as error:
             found.append(Damage(change.log, error.offset, error.why))
         except (ValueError, OSError) as error:
@@ -236,6 +238,7 @@ class _Schemas:
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog, self._brought = catalog, dict[str, Schema]()
+        self._prepared: dict[str, Schema] = {}
         self._new: set[str] = set()
 
     def bring(self, one: fmt.WriteSet, *, is_made: bool) -> None:
@@ -243,19 +246,24 @@ class _Schemas:
         if one.kind in _NEW and named is not None:
             if is_made:
                 self._new.add(one.path)
-            self._brought.setdefault(named.key, new_schema(one))
+            found = self._brought if is_made else self._prepared
+            found.setdefault(named.key, new_schema(one))
 
-    def get(self, key: str) -> Schema | None:
-        return self._brought.get(key) or self._catalog.schema(key, unless=self._new)
+    def get(self, key: str, *, is_made: bool) -> Schema | None:
+        """Only prepared groups may rely on files that prepared groups bring."""
+        known = self._brought.get(key) or self._catalog.schema(key, unless=self._new)
+        return known or (None if is_made else self._prepared.get(key))
 
     def refuse_other(self, key: str, schema: Schema) -> None:
         in_files = self._catalog.schema(key, unless=self._new)
-        for known in (in_files, self._brought.get(key)):
+        for known in (in_files, self._brought.get(key), self._prepared.get(key)):
             if known is not None and known is not schema:
                 raise ValueError(f"{key}: other columns than the bucket has")
 
 
-def _check_set(one: fmt.WriteSet, disk: Disk, catalog: Catalog, schemas: _Schemas) -> None:
+def _check_set(
+    one: fmt.WriteSet, disk: Disk, catalog: Catalog, schemas: _Schemas, *, is_made: bool
+) -> None:
     named = split_path(one.path)
     if named is None:
         raise ValueError(f"{one.path!r} is no year file of this store")
@@ -263,7 +271,7 @@ def _check_set(one: fmt.WriteSet, disk: Disk, catalog: Catalog, schemas: _Schema
         _refuse_links(disk, named.key)
         catalog.checked.add(named.key)
     if one.kind == fmt.PLACED:
-        _check_placed(one, named.year)
+        _check_placed(one, named.year, schemas.get(named.key, is_made=is_made))
         return
     timeframe_ns = parse_timeframe(named.key.split("/")[1])
     if one.year != named.year or one.intervals * timeframe_ns != DAY_NS:
@@ -271,7 +279,7 @@ def _check_set(one: fmt.WriteSet, disk: Disk, catalog: Catalog, schemas: _Schema
     if one.kind in _NEW:
         schemas.refuse_other(named.key, new_schema(one))
     else:
-        _check_rows(one, schemas.get(named.key), timeframe_ns)
+        _check_rows(one, schemas.get(named.key, is_made=is_made), timeframe_ns)
 
 
 def _check_rows(one: fmt.WriteSet, schema: Schema | None, timeframe_ns: int) -> None:
@@ -289,8 +297,10 @@ def _check_rows(one: fmt.WriteSet, schema: Schema | None, timeframe_ns: int) -> 
         raise ValueError(f"{one.path}: an interval that the year does not have")
 
 
-def _check_placed(one: fmt.WriteSet, year: int) -> None:
+def _check_placed(one: fmt.WriteSet, year: int, schema: Schema | None) -> None:
     low = HEADER_SIZE - SLOT.itemsize
+    if schema is None or not schema.is_variable:
+        raise ValueError(f"{one.path}: placed where intervals do not hold many rows")
     if one.year not in (0, year) or (one.year and one.width != SLOT.itemsize):
         raise ValueError(f"{one.path}: placed for year {one.year}, {one.width} bytes")
     if one.count and not low <= int(one.index.min()) <= int(one.index.max()) < _FILE_SIZE_MAX:

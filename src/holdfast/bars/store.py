@@ -142,7 +142,7 @@ class BarStore(Bars):
     def resolve_all(self, tgids: Sequence[int], *, commit: bool) -> None:
         """Decide on several prepared groups at once: they are shown together, in this order."""
         if tgids:
-            self._commits.exclusively(lambda: self._guarded(lambda: self._resolve(tgids, commit)))
+            self._alone(lambda: self._resolve(tgids, commit))
 
     def commit_item(self, item: Item) -> None:
         """For Group."""
@@ -156,7 +156,7 @@ class BarStore(Bars):
 
     def prepare_item(self, item: Item) -> None:
         """For Group."""
-        self._commits.exclusively(lambda: self._guarded(lambda: self._prepare(item)))
+        self._alone(lambda: self._prepare(item))
         if item.error is not None:
             raise item.error
 
@@ -248,7 +248,7 @@ class BarStore(Bars):
             covered = plans[0].covers
             changes = [change for change in changes if change.tgid in covered] + plans[:1]
         if not changes:
-            self._commits.exclusively(self._remove_finished)
+            self._alone(self._remove_finished)
             return 0
         batch = write_back.Batch(changes)
         write_back.make_files(batch, self._catalog, self._files)
@@ -262,9 +262,9 @@ class BarStore(Bars):
         self._volume.sync()
         batch.index.carry_out(self._files)
         self._volume.sync()
-        self._commits.exclusively(lambda: self._tell(batch.changes))
+        self._alone(lambda: self._tell(batch.changes))
         self._pending.retire(batch.changes)
-        self._commits.exclusively(self._remove_finished)
+        self._alone(self._remove_finished)
         return len(changes)
 
     def _tell(self, changes: Sequence[Change]) -> None:
@@ -285,7 +285,7 @@ class BarStore(Bars):
             self._pending.add(plan)
             return plan
 
-        return self._commits.exclusively(log)
+        return self._alone(log)
 
     # Opening and closing
 
@@ -308,7 +308,7 @@ class BarStore(Bars):
         self.mended = tuple(mended)
         for change in found.changes():
             self._pending.add(change)
-            self._pending_size += len(change.group.body)
+            self._pending_size += 0 if change.is_plan else len(change.group.body)
         self._undecided = found.undecided()
         if not self.damage:
             self._replay(found)
@@ -329,15 +329,20 @@ class BarStore(Bars):
             self._writer.close()
         try:
             if self._refusal is None and not self.damage:
-                while self.write_back():
-                    pass
-                self._commits.exclusively(lambda: self._guarded(self._finish))
+                while not self._alone(self._finish):
+                    self.write_back()
         finally:
             self._refusal = _CLOSED
             self._let_go()
 
-    def _finish(self) -> None:
+    def _finish(self) -> bool:
+        """Close the logs; False if there is something to be written back before."""
+        if self._pending.waiting():  # others may go on committing until this is done
+            return False
+        self._remove_finished()
         self._logs.finish(is_wanted=bool(self._undecided))
+        self._refusal = _CLOSED
+        return True
 
     def _let_go(self) -> None:
         self._files.close()
@@ -346,13 +351,18 @@ class BarStore(Bars):
             self._volume.close()
         self._lock.release()
 
+    def _alone(self, step: Callable[[], runtime.Result]) -> runtime.Result:
+        """Do something with the logs: while nobody else does, and if that is allowed at all."""
+        return self._commits.exclusively(lambda: self._guarded(step))
+
     def _guarded(self, step: Callable[[], runtime.Result]) -> runtime.Result:
         self._refuse_if_unwritable()
         try:
             return step()
         except BaseException as error:
             refused = isinstance(error, HoldfastError | ValueError)  # and nothing was written
-            if not refused or isinstance(error, OSError | PoisonedError):
+            failed = not refused or isinstance(error, OSError | PoisonedError)
+            if failed and self._refusal is None:
                 self._refusal = f"an earlier write failed ({error!r}); close and reopen the store"
             raise
 

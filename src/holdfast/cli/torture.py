@@ -26,7 +26,7 @@ def torture(
     ] = None,
     log: Annotated[str, typer.Option(metavar="FORMAT", help="Which log.")] = "shanghai",
     store: Annotated[
-        str | None, typer.Option(metavar="kv", help="Instead of a log: a key-value store.")
+        str | None, typer.Option(metavar="kv|bars", help="Instead of a log: a store.")
     ] = None,
     seconds: Annotated[float, typer.Option(min=1, help="How long.")] = 60,
     seed: Annotated[int, typer.Option(help="The same seed simulates the same crashes.")] = 0,
@@ -60,13 +60,13 @@ def torture(
 
 
 def _run(format: str, work: Path, seed: int, seconds: float) -> "TortureReport":
-    from holdfast.testing.torture import STORES, Torture
+    from holdfast.testing.torture import Torture
 
     logger = logging.getLogger("holdfast")
     level = logger.level
     logger.setLevel(logging.CRITICAL)  # it would tell of each of the recoveries
     try:
-        with progress("tortured", unit="steps" if format in STORES else "images") as show:
+        with progress("tortured", unit="steps" if format == "kv" else "images") as show:
             rounds = Torture(format, work, seed)
             return rounds.run(seconds, lambda r: show(_done(r), _expected(r, seconds)))
     finally:

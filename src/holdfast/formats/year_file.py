@@ -14,16 +14,14 @@ but never reads it.
 import struct
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from cramjam import DecompressionError, snappy  # to the byte what MarketStore's encoder makes
 
 from holdfast.formats.bar_time import DAY_NS, interval_count
 from holdfast.formats.flaw import Flaw
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 Bytes = bytes | bytearray | memoryview
 Rows = npt.NDArray[np.void]
@@ -39,6 +37,7 @@ _NAMES_AT = 312
 TYPES_AT = _NAMES_AT + COLUMNS_MAX * NAME_SIZE
 HEAD_SIZE = _NAMES_AT + 255 * NAME_SIZE  # what there is to know, but for the types
 _AUTHOR = b"Created By Writer"
+_BLOCK = 4096
 _EXPANSION_MAX = 64  # no snappy block grows by more
 
 TYPES: dict[int, str] = {
@@ -169,6 +168,14 @@ def encode_header(header: Header) -> bytes:
     return _header(header.year, header.timeframe_ns, header.schema, header.description)
 
 
+@lru_cache(512)
+def encode_header_blocks(header: Header) -> tuple[tuple[int, bytes], ...]:
+    """The same by offsets, but for New Year's room and for blocks of zeros, which a hole can be."""
+    data = encode_header(header)[:-NEW_YEAR_ROOM]
+    blocks = ((at, data[at : at + _BLOCK]) for at in range(0, len(data), _BLOCK))
+    return tuple((at, block) for at, block in blocks if block.strip(b"\0"))
+
+
 def decode_header(data: Bytes) -> Header | Flaw:
     if len(data) < HEADER_SIZE:
         return Flaw(0, f"header of {HEADER_SIZE} bytes cut to {len(data)}")
@@ -221,15 +228,8 @@ def new_year_marked(
     return np.where((index == 0) & ~data.any(axis=1), NO_DATA_MARK, index)
 
 
-@lru_cache(1)
-def _snappy() -> "pa.Codec":
-    import pyarrow as pa
-
-    return pa.Codec("snappy")
-
-
 def encode_payload(rows: Bytes, *, compress: bool) -> bytes:
-    return bytes(_snappy().compress(rows, asbytes=True)) if compress else bytes(rows)
+    return bytes(snappy.compress_raw(rows)) if compress else bytes(rows)
 
 
 def decode_payload(data: Bytes, row_size: int) -> tuple[bytes, bool] | Flaw:
@@ -242,8 +242,8 @@ def decode_payload(data: Bytes, row_size: int) -> tuple[bytes, bool] | Flaw:
             break
     if 0 < size <= _EXPANSION_MAX * len(data) and size % row_size == 0:
         try:
-            return bytes(_snappy().decompress(data, decompressed_size=size, asbytes=True)), True
-        except OSError:  # pyarrow's word for a corrupt block
+            return bytes(snappy.decompress_raw(data)), True
+        except DecompressionError:
             pass
     if data and len(data) % row_size == 0:
         return bytes(data), False

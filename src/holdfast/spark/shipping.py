@@ -2,7 +2,7 @@
 
 Python data sources travel to the executors by reference, so `holdfast` must be importable there,
 and in the very version that the driver runs.  Shipping the driver's own copy gives both without an
-installation on every machine.  What it imports (numpy, pyarrow, isal) must be installed there.
+installation on every machine.  What it imports (numpy, pyarrow, cramjam) must be installed there.
 """
 
 import hashlib

@@ -167,6 +167,7 @@ class BarExplorer:
         self.seed, self.images_per_point = seed, images_per_point
         self.fired: Counter[str] = Counter()
         self.acknowledged = 0
+        self.drawn = 0  # images looked at, those seen before included
         self._seen: set[int] = set()
 
     @property
@@ -178,16 +179,25 @@ class BarExplorer:
         for length in range(length_max + 1):
             yield from product(STEPS, repeat=length)
 
-    def every_crash_point(self, sequence: Sequence[str], seed: int = 0, first: int = 0) -> None:
+    def every_crash_point(
+        self,
+        sequence: Sequence[str],
+        seed: int = 0,
+        first: int = 0,
+        *,
+        last_step_only: bool = False,
+    ) -> None:
         """Cut the power, and kill, at each change that this sequence makes from `first` on.
 
-        It is lived once: each change is looked at as if it were the last.
+        It is lived once: each change is looked at as if it were the last.  With `last_step_only`
+        those of the steps before are left to the shorter sequences.
         """
         disk = SimDisk()
         life = BarLife(disk, BarLedger(), Random(f"{sequence}/{seed}"))
+        left = len(sequence) if last_step_only else 1  # steps, the one at work included
 
         def crash() -> None:
-            if disk.posix.operations < first:
+            if left > 1 or disk.posix.operations < first:
                 return
             random = Random(f"{self.seed}/{sequence}/{disk.posix.operations}/{seed}")
             for _ in range(self.images_per_point):
@@ -198,7 +208,8 @@ class BarExplorer:
         with undisturbed():
             try:
                 life.begin()
-                for name in sequence:
+                for done, name in enumerate(sequence):
+                    left = len(sequence) - done if last_step_only else 1
                     STEPS[name](life)
             except BrokenPromiseError as error:
                 error.add_note(f"in {sequence}, seed {seed}, change {disk.posix.operations}")
@@ -291,6 +302,7 @@ class BarExplorer:
             life.ledger.hold(life.store)
 
     def _is_new(self, disk: SimDisk, ledger: BarLedger) -> bool:
+        self.drawn += 1
         promises = ledger.state(), ledger.in_flight, ledger.deciding, ledger.preparing
         image = hash((promises, tuple(_tree(disk.posix._root, ""))))
         if image in self._seen:

@@ -8,6 +8,8 @@ from itertools import count
 from pathlib import Path
 from random import Random
 
+from holdfast.testing.bar_torture import BarKillRounds
+from holdfast.testing.bars import BarExplorer
 from holdfast.testing.explorer import BrokenPromiseError, Explorer, Subject
 from holdfast.testing.file_log import FileLogSubject
 from holdfast.testing.kills import KillRounds
@@ -20,7 +22,7 @@ LOGS: dict[str, Callable[[], Subject]] = {
     "raft-wal": RaftWalSubject,
     "file-log": FileLogSubject,
 }
-STORES = ("kv",)
+STORES = ("kv", "bars")
 KINDS = ("lost", "invented", "hidden", "broken")
 FAULTS = ("eio", "enospc", "short write", "sync eio")
 
@@ -49,11 +51,15 @@ class TortureReport:
         return not self.failures
 
 
-class LogCrashes:
-    """Simulated crashes of one kind of log."""
+class DiskCrashes:
+    """Simulated crashes of one kind of log, or of bars."""
 
     def __init__(self, format: str, seed: int) -> None:
-        self._explorer = Explorer(LOGS[format](), seed=seed, images_per_point=22)
+        self._explorer: Explorer | BarExplorer
+        if format == "bars":
+            self._explorer = BarExplorer(seed=seed, images_per_point=22)
+        else:
+            self._explorer = Explorer(LOGS[format](), seed=seed, images_per_point=22)
         self._random = Random(f"crashes {seed}")
 
     def slices(self) -> Iterator[Callable[[], None]]:
@@ -84,7 +90,7 @@ class Torture:
         if format not in (*LOGS, *STORES):
             raise ValueError(f"no format {format!r}; there are {', '.join((*LOGS, *STORES))}")
         self._format, self._directory, self._seed = format, directory, seed
-        self._crashes = KvSimulations(seed) if format in STORES else LogCrashes(format, seed)
+        self._crashes = KvSimulations(seed) if format == "kv" else DiskCrashes(format, seed)
         self._random = Random(seed)
         self._report = TortureReport(format, seed, 0.0)
         self._fresh_store()
@@ -129,8 +135,9 @@ class Torture:
     def _fresh_store(self) -> None:
         number = len(self._report.failures)
         if self._format in STORES:
+            rounds = KvKillRounds if self._format == "kv" else BarKillRounds
             path = self._directory / f"store-{number}"
-            self._rounds: KillRounds = KvKillRounds(path, seed=self._seed)
+            self._rounds: KillRounds = rounds(path, seed=self._seed)
         else:
             path = self._directory / f"log-{number}"
             self._rounds = KillRounds(path, format=self._format, seed=self._seed)
