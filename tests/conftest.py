@@ -19,6 +19,7 @@ pytest_plugins = ["tests.servers"]
 # Of several workers one takes all that needs the JVM, one all that needs servers: each is
 # started once.
 TOGETHER = {
+    "tests/spark/pipelines/test_exactly_once.py": "kills",  # it starts JVMs of its own
     "tests/spark/": "spark",
     "tests/docs/test_spark_page.py": "spark",
     "tests/integration/": "servers",

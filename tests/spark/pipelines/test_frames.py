@@ -47,6 +47,14 @@ sql = "SELECT * FROM typo"
 [step.fails]
 function = "steps:fails"
 
+[step.own_stream]
+function = "steps:own_stream"
+
+[sink.own_stream]
+from = "own_stream"
+format = "parquet"
+path = "own-stream"
+
 [sink.lines]
 from = "counts"
 format = "holdfast-log"
@@ -69,9 +77,15 @@ path = "unknown"
 """
 
 
+OWN_STREAM = """
+def own_stream(raw):
+    return raw.sparkSession.readStream.format("rate").load()
+"""
+
+
 def test_all_that_spark_would_refuse_is_told_at_once(spark: SparkSession, tmp_path: Path) -> None:
     write_ticks(tmp_path / "ticks-log", 1, 1)
-    write(tmp_path / "steps.py", "def fails(raw):\n    return raw.nothing\n")
+    write(tmp_path / "steps.py", "def fails(raw):\n    return raw.nothing\n\n" + OWN_STREAM)
     file = write(tmp_path / "wrong.toml", WRONG)
     found = [(problem.key, problem.what) for problem in validate(spark, file)]
     expected = [
@@ -83,6 +97,7 @@ def test_all_that_spark_would_refuse_is_told_at_once(spark: SparkSession, tmp_pa
         ("step.column", "[UNRESOLVED_COLUMN.WITH_SUGGESTION] A column"),
         ("step.fixed", "read a source: this is the same in every batch"),
         ("step.fails", ""),
+        ("sink.own_stream.from", "own_stream reads a stream that is no source: declare it"),
         ("sink.lines", "select only the column payload, and that of orderBy; not payload, n"),
         ("sink.lines.mode", "[STREAMING_OUTPUT_MODE.UNSUPPORTED_OPERATION]"),
         ("sink.keys", ""),

@@ -123,6 +123,12 @@ def _show(spark: SparkSession, item: Source | Step, frame: DataFrame, frames: Fr
 def _check(frames: Frames, declared: Declared, sink: Sink) -> None:
     """Whether the sink takes these columns, and the query can be run in this mode."""
     frame = frames.views[sink.view]
+    with _problems(frames, declared, f"sink.{sink.name}.from"):
+        if set(lineage(frame).sources) - {source.name for source in declared.sources}:
+            raise ValueError(
+                f"{sink.view} reads a stream that is no source: declare it, so that its progress "
+                "is known"
+            )
     if sink.format in _FITS:
         with _problems(frames, declared, f"sink.{sink.name}"):
             _FITS[sink.format](frame.schema, sink)

@@ -1,0 +1,60 @@
+"""Spark's own pipelines with our source and sinks, as docs/pipelines.md has it.
+
+It starts a Spark Connect server twice, a minute or more: HOLDFAST_DECLARATIVE=1 runs it.
+"""
+
+import os
+import re
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+from tests.spark.pipelines.samples import entries, write, write_ticks
+from tests.spark.pipelines.test_page import PAGE
+
+from holdfast.kv import Db
+
+pytestmark = [
+    pytest.mark.skipif(
+        not os.environ.get("HOLDFAST_DECLARATIVE"), reason="slow: set HOLDFAST_DECLARATIVE=1"
+    ),
+    pytest.mark.skipif(
+        find_spec("grpc_status") is None, reason="needs pip install 'pyspark[pipelines]'"
+    ),
+]
+
+
+def _block(kind: str, directory: Path) -> str:
+    found = re.search(rf"```{kind}\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    assert found is not None
+    return found[1].replace("/srv/copies", str(directory))
+
+
+def _run(directory: Path) -> None:
+    binaries = Path(sys.executable).parent
+    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+    ran = subprocess.run(
+        [binaries / "spark-pipelines", "run"],
+        cwd=directory,
+        env={**environment, "PATH": f"{binaries}{os.pathsep}{os.environ['PATH']}"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stdout
+    assert "Run is COMPLETED" in ran.stdout
+
+
+def test_declarative_pipelines_read_and_write_our_stores_once(tmp_path: Path) -> None:
+    write(tmp_path / "spark-pipeline.yml", _block("yaml", tmp_path))
+    (tmp_path / "transformations").mkdir()
+    write(tmp_path / "transformations" / "copies.py", _block("python declarative", tmp_path))
+    for last in (20, 30):
+        write_ticks(tmp_path / "ticks-log", 1 if last == 20 else 21, last)
+        _run(tmp_path)
+        assert entries(tmp_path / "copy") == entries(tmp_path / "ticks-log")
+        with Db.open(str(tmp_path / "prices")) as db:
+            assert len(list(db.items())) == last
