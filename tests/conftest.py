@@ -9,11 +9,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytest_plugins = ["tests.servers"]
+
+# A busy machine is no failure.
+settings.register_profile("any", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any")
 
 
 # Of several workers one takes all that needs the JVM, one all that needs servers: each is

@@ -12,6 +12,7 @@ LINES_MAX, FUNCTION_LINES_MAX = 400, 50
 
 # Modules that are tried by a test of another name.
 TRIED_BY = {
+    "cli/copying.py": "tests/spark/jobs/test_copying.py",
     "posix.py": "tests/test_disk.py",
     "bars/candles.py": "tests/cli/test_bars_read.py",
     "bars/checking.py": "tests/cli/test_bars_report.py",

@@ -56,7 +56,7 @@ def test_json_is_all_there_is_on_stdout_and_keep_keeps(run: Run, tmp_path: Path)
     told = json.loads(result.stdout)
     assert told["held"]
     assert told["acknowledged"] == told["ticks"] == 30_000
-    assert told["streaming"] is None
+    assert told["stores"] is None
     assert told["missing"] == MISSING
     assert told["facts"]["Python"] == sys.version.split()[0]
     assert told["facts"]["file system"] != "unknown"

@@ -18,8 +18,10 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everyone knows i
 from tests.spark.bar_samples import asked, load, make_bars, rows_of, save
 
 from holdfast.bars import open_bars
+from holdfast.bars.staging import new_job, sweep
 from holdfast.disk import OsDisk
 from holdfast.errors import LockedError
+from holdfast.runtime import now_ms
 from holdfast.spark.bar_sink import check_columns
 
 NEW_YEAR_NS = 1_609_459_200 * 10**9
@@ -117,6 +119,8 @@ def test_a_job_that_fails_leaves_the_store_as_it_was(spark: SparkSession, tmp_pa
     with pytest.raises(AnalysisException, match="use mode append"):
         ticks.write.format("holdfast-bars").mode("overwrite").save(str(path))
     assert asked(path) == before
+    # A task may outlive its job, and stage what nobody wants any more: for a day.
+    sweep(OsDisk(path), new_job(), now_ms=lambda: now_ms() + 2 * 86_400_000)
     assert staged(path) == []
     with open_bars(path) as store:
         assert store.symbols() == ["AAPL", "MSFT", "NVDA"]

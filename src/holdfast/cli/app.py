@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from holdfast.cli import bars, demo, kv, log, pipeline, spark, torture
+from holdfast.cli import bars, copying, demo, kv, log, pipeline, spark, torture
 from holdfast.cli.errors import EXPECTED, PIPE_CLOSED, report
 
 _SILENT = logging.NullHandler()  # what the library would log, commands say in their own words
@@ -75,6 +75,7 @@ app.add_typer(kv.app, name="kv")
 app.add_typer(bars.app, name="bars")
 app.add_typer(pipeline.app, name="pipeline")
 app.add_typer(spark.app, name="spark")
+app.command()(copying.copy)
 app.command()(torture.torture)
 app.command()(demo.demo)
 

@@ -1,0 +1,159 @@
+"""The table of docs/jobs.md, walked: every pair for which it has `copy`, with real stores."""
+
+import json
+import re
+from base64 import b64decode
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from pyspark.sql import SparkSession
+from typer.testing import CliRunner
+
+import holdfast
+from holdfast.bars import open_bars
+from holdfast.cli.app import app
+from holdfast.kv import Db
+from holdfast.spark.jobs import Place, copy
+from holdfast.spark.jobs.copying import KINDS
+
+pytestmark = pytest.mark.spark
+
+PAGE = Path(__file__).parents[3] / "docs" / "jobs.md"
+BARS = {"timeframe": "1Min", "attributes": "CLOSE"}
+COUNT = 4
+EPOCH_S = 1_609_459_200
+# Every row says its number: as a payload, a value, a price.
+SQL = {
+    ("log", "bars"): "SELECT 'A' AS symbol, 1609459200000000000 + CAST(CAST(payload AS STRING) "
+    "AS BIGINT) * 60000000000 AS epoch_ns, CAST(CAST(payload AS STRING) AS DOUBLE) AS Close "
+    "FROM source",
+    ("log", "csv"): "SELECT index, CAST(payload AS STRING) AS payload FROM source",
+    ("kv", "bars"): "SELECT 'A' AS symbol, 1609459200000000000 + CAST(CAST(value AS STRING) "
+    "AS BIGINT) * 60000000000 AS epoch_ns, CAST(CAST(value AS STRING) AS DOUBLE) AS Close "
+    "FROM source",
+    ("kv", "csv"): "SELECT CAST(key AS STRING) AS key, CAST(value AS STRING) AS value FROM source",
+}
+NUMBER = "CAST(CAST(CAST(Close AS DOUBLE) AS INT) AS STRING)"
+FROM_FILES = {
+    "log": f"SELECT {NUMBER} AS payload FROM source ORDER BY epoch_ns",
+    "kv": f"SELECT symbol || epoch_ns AS key, {NUMBER} AS value FROM source",
+    "bars": "SELECT symbol, CAST(epoch_ns AS BIGINT) AS epoch_ns, CAST(Close AS DOUBLE) AS Close "
+    "FROM source",
+}
+
+
+def pairs() -> list[tuple[str, str]]:
+    rows = re.findall(r"^\| \*\*(\w+)\*\* \|(.*)\|$", PAGE.read_text(), flags=re.M)
+    assert [name for name, _ in rows] == list(KINDS)
+    return [
+        (source, target)
+        for source, cells in rows
+        for target, cell in zip(KINDS, cells.split("|"), strict=True)
+        if "`copy`" in cell
+    ]
+
+
+def make_log(path: Path) -> None:
+    with holdfast.create_log(path) as log:
+        log.append([b"%d" % n for n in range(COUNT)])
+
+
+def make_kv(path: Path) -> None:
+    with Db.open(str(path), maintain=False) as db:
+        db.write({b"key/%d" % n: b"%d" % n for n in range(COUNT)}).result()
+
+
+def make_bars(path: Path) -> None:
+    rows = np.zeros(COUNT, [("Epoch", "<i8"), ("Close", "<f8")])
+    rows["Epoch"], rows["Close"] = EPOCH_S + 60 * np.arange(COUNT), np.arange(COUNT)
+    with open_bars(path) as store:
+        store.write(rows, "1Min", "CLOSE", symbol="A")
+
+
+MAKERS: dict[str, Callable[[Path], None]] = {"log": make_log, "kv": make_kv, "bars": make_bars}
+
+
+@pytest.fixture(scope="module")
+def sources(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Place]:
+    root = tmp_path_factory.mktemp("sources")
+    for kind, make in MAKERS.items():
+        make(root / kind)
+    found = {
+        "log": Place("log", str(root / "log")),
+        "kv": Place("kv", str(root / "kv")),
+        "bars": Place("bars", str(root / "bars"), BARS),
+    }
+    for kind in ("parquet", "csv", "json"):
+        options = {"header": "true"} if kind == "csv" else {}
+        found[kind] = Place(kind, str(root / kind), options)  # type: ignore[arg-type]
+        assert copy(spark, found["bars"], found[kind]).rows == COUNT
+    return found
+
+
+def numbers_in(spark: SparkSession, place: Place) -> list[int]:
+    """The numbers of the rows, by any column that has them."""
+    if place.kind == "log":
+        with holdfast.open_log(place.path, read_only=True) as log:
+            values = [payload for batch in log.scan() for payload in batch["payload"].to_pylist()]
+            return [_number(value) for value in values]
+    if place.kind == "kv":
+        with Db.open(place.path, maintain=False) as db:
+            return sorted(_number(value) for _, value in db.items())
+    if place.kind == "bars":
+        with open_bars(place.path, read_only=True) as store:
+            return [int(one) for one in store.query("*", "1Min", "CLOSE")["Close"].to_pylist()]
+    rows = spark.read.format(place.kind).options(**dict(place.options)).load(place.path)
+    name = next(name for name in ("payload", "value", "Close") if name in rows.columns)
+    return sorted(_number(row[name]) for row in rows.collect())
+
+
+def _number(value: object) -> int:
+    text = bytes(value).decode() if isinstance(value, bytes | bytearray) else str(value)
+    if text.startswith("{"):
+        return int(json.loads(text)["Close"])
+    return int(b64decode(text)) if text.endswith("=") else int(float(text))
+
+
+@pytest.mark.parametrize(("source", "target"), pairs(), ids=lambda kind: kind)
+def test_every_pair_of_the_page(
+    spark: SparkSession, sources: dict[str, Place], tmp_path: Path, source: str, target: str
+) -> None:
+    options = BARS if target == "bars" else {"header": "true"} if target == "csv" else {}
+    place = Place(target, str(tmp_path / "target"), options)  # type: ignore[arg-type]
+    sql = SQL.get((source, target)) if source in MAKERS else FROM_FILES[target]
+    if target == "log":
+        holdfast.create_log(place.path).close()
+    report = copy(spark, sources[source], place, sql=sql)
+    assert (report.rows, report.source_kind, report.target_kind) == (COUNT, source, target)
+    assert numbers_in(spark, place) == list(range(COUNT))
+    assert not spark.catalog.tableExists("source")
+
+
+def test_what_does_not_fit_is_told(spark: SparkSession, sources: dict[str, Place]) -> None:
+    with pytest.raises(ValueError, match="needs the columns key, value, and there are symbol"):
+        copy(spark, sources["parquet"], Place("kv", "nowhere"))
+    with pytest.raises(ValueError, match="no kind of place 'hive'"):
+        Place("hive", "x")  # type: ignore[arg-type]
+    spark.range(1).createTempView("source")
+    try:
+        with pytest.raises(ValueError, match="a table 'source' of its own"):
+            copy(spark, sources["log"], sources["kv"])
+    finally:
+        spark.catalog.dropTempView("source")
+
+
+def test_the_verb(spark: SparkSession, sources: dict[str, Place], tmp_path: Path) -> None:
+    target = tmp_path / "prices"
+    words = ["copy", f"bars:{sources['bars'].path}", f"kv:{target}", "--json"]
+    options = [word for pair in BARS.items() for word in ("--read", "=".join(pair))]
+    result = CliRunner().invoke(app, [*words, *options])
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout)["rows"] == COUNT
+    with Db.open(str(target), maintain=False) as db:
+        assert json.loads(db.get(b"A/1609459260000000000") or b"")["Close"] == 1
+    for wrong, why in ((["copy", "here", "kv:x"], "no place"), ([*words, "--read", "x"], "NAME=")):
+        refused = CliRunner().invoke(app, wrong)
+        assert refused.exit_code == 1
+        assert why in refused.stderr
