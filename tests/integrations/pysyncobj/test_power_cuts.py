@@ -234,8 +234,8 @@ def send_at_once(self: CarefulTransport, node: Node, message: Any) -> Any:
     ("where", "name", "bug", "seed"),  # from which on to look: the first that shows it
     [
         (RaftJournal, "flush", lambda self: None, 1),
-        (RaftJournal, "setCurrentTerm", vote_in_memory, 17),
-        (CarefulTransport, "send", send_at_once, 29),
+        (RaftJournal, "setCurrentTerm", vote_in_memory, 34),
+        (CarefulTransport, "send", send_at_once, 128),
     ],
 )
 def test_a_planted_bug_is_caught(

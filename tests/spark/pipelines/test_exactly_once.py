@@ -25,7 +25,7 @@ from tests.spark.pipelines.samples import (
 from holdfast.bars import open_bars
 from holdfast.kv import Db
 
-KILLS = int(os.environ.get("HOLDFAST_KILLS", "3"))
+KILLS = int(os.environ.get("HOLDFAST_KILLS", "2"))
 SEED = int(os.environ.get("HOLDFAST_SEED", random.randrange(2**32)))
 _RUN = "from holdfast.cli import main; main()"
 
