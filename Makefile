@@ -31,7 +31,7 @@ proto: .venv/ready
 
 .venv/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,docs,bench,spark,pysyncobj,sql,dynamodb]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,docs,bench,spark,declarative,pysyncobj,sql,dynamodb]'
 	touch $@
 
 clean:

@@ -20,11 +20,23 @@ pytest_plugins = ["tests.servers"]
 settings.register_profile("any", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any")
 
+# A JVM that lives for minutes on two cores gains nothing from its second compiler.
+QUICK = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"}
 
-# Of several workers one takes all that needs the JVM, one all that needs servers: each is
-# started once.
+
+# Of several workers one takes all that needs the session, one all that needs servers: each is
+# started once.  Whoever starts JVMs of its own is alone.
+ALONE = (
+    "tests/spark/test_cluster.py",
+    "tests/spark/test_exactly_once.py",
+    "tests/spark/test_kv_exactly_once.py",
+    "tests/spark/pipelines/test_declarative.py",
+    "tests/spark/pipelines/test_exactly_once.py",
+    "tests/spark/test_sessions.py::test_ctrl_c_spares_the_jvm",
+    "tests/spark/test_sessions.py::test_memory_and_master",
+    "tests/spark/test_sessions.py::test_the_wheels_java",
+)
 TOGETHER = {
-    "tests/spark/pipelines/test_exactly_once.py": "kills",  # it starts JVMs of its own
     "tests/spark/": "spark",
     "tests/docs/test_spark_page.py": "spark",
     "tests/integration/": "servers",
@@ -37,10 +49,17 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
 
     class Scheduling(LoadScopeScheduling):  # type: ignore[misc]
         def _split_scope(self, nodeid: str) -> str:
+            if nodeid.startswith(ALONE):
+                return nodeid
             groups = (group for start, group in TOGETHER.items() if nodeid.startswith(start))
             return next(groups, nodeid)
 
     return Scheduling(config, log)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What takes long comes first, so that the workers end together."""
+    items.sort(key=lambda item: not item.nodeid.startswith(ALONE))
 
 
 @pytest.fixture(scope="session")
@@ -74,6 +93,6 @@ def spark(class_cache: Path) -> "Iterator[SparkSession]":
     from holdfast.spark import session
 
     # Two cores wherever it runs, so that what a test sees does not depend on the machine.
-    spark = session("local[2,4]", app_name="holdfast tests")
+    spark = session("local[2,4]", app_name="holdfast tests", config=QUICK)
     yield spark
     spark.stop()

@@ -338,8 +338,8 @@ class OsDisk:
         if not name or name[0] == "/" or "\0" in name or ".." in name.split("/"):
             raise ValueError(f"{name!r} is not a name inside {self._path}")
         path = f"{self._path}/{name}"
-        if "/" in name:
-            self._refuse_links(path[: path.rindex("/")])
+        if "/" in name and (parent := path[: path.rindex("/")]) not in self._inside:
+            self._refuse_links(parent)
         if free and self._posix.exists(path):
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
         return path
@@ -362,7 +362,7 @@ class OsDisk:
             self._inside.add(directory)
 
     def _sync_parents(self, *paths: str) -> None:
-        for parent in {os.path.dirname(path) for path in paths}:
+        for parent in {path[: path.rindex("/")] for path in paths}:
             self._posix.sync_directory(parent)
 
     def _open(self, path: str, flags: int) -> int:

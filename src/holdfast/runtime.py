@@ -1,6 +1,7 @@
 """Clocks, identities and threads: what a simulation replaces, kept beside the doors.
 
-Stores never import time, uuid or threading; they use, and are given, what is here.
+Stores never import time, uuid or threading; they use, and are given, what is here.  Whoever holds a
+file, a thread or a lease is Closing.
 """
 
 import os
@@ -10,12 +11,13 @@ import socket
 import threading
 import time
 import uuid
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
 
 from holdfast.errors import PoisonedError
 
@@ -90,6 +92,24 @@ def jitter(most: float) -> float:
 
 def sleep_ms(delay_ms: float) -> None:
     time.sleep(delay_ms / 1000)
+
+
+class Closing(ABC):
+    """What is closed where a `with` block ends."""
+
+    @abstractmethod
+    def close(self) -> None: ...
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
 
 
 class Lock(Protocol):

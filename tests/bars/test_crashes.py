@@ -23,7 +23,7 @@ def test_no_crash_loses_or_invents_anything() -> None:
     explorer.images_per_point = 1
     for sequence in [s for s in explorer.sequences(3) if len(s) == 3][::11]:
         explorer.every_crash_point(sequence, last_step_only=True)
-    for seed in range(100):
+    for seed in range(220):
         explorer.lives(seed)
     seed = 0
     while explorer.images + logs.images < IMAGES:

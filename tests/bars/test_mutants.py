@@ -1,6 +1,5 @@
 """Planted bugs.  A suite that does not catch them proves nothing."""
 
-from collections.abc import Callable
 from contextlib import suppress
 from random import Random
 from types import SimpleNamespace
@@ -8,14 +7,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.mutants import Mutants, explore, writes_are_not_synced
 
 from holdfast.bars import guest, replay, wal, write_back
 from holdfast.bars.files import Files
 from holdfast.bars.guest import BarReader
 from holdfast.bars.pending import Change, Overlay
 from holdfast.bars.store import BarStore
+from holdfast.bars.undecided import Undecided
 from holdfast.bars.wal import Content
-from holdfast.disk import Buffer, OsFile
 from holdfast.errors import HoldfastError
 from holdfast.formats import market_wal as fmt
 from holdfast.formats import year_file
@@ -24,14 +24,8 @@ from holdfast.testing.bar_logs import LogExplorer
 from holdfast.testing.bars import BarExplorer, open_store
 from holdfast.testing.sim_disk import SimPosix
 
-Patch = Callable[[pytest.MonkeyPatch], None]
-MUTANTS: dict[str, Patch] = {}
+mutant = Mutants(writes_are_not_synced)
 PATH, DAY_S, START_S = "A/1D/X/2021.bin", 86_400, 1_609_459_200
-
-
-def mutant(patch: Patch) -> Patch:
-    MUTANTS[patch.__name__] = patch
-    return patch
 
 
 def examine() -> None:
@@ -41,17 +35,15 @@ def examine() -> None:
     for seed in range(8):
         logs.life(seed, images_per_point=8)
     explorer = BarExplorer(images_per_point=3)
-    explorer.every_fault(("many", "write back", "ticks"), "sync eio", for_ever=False)
-    for sequence in (
+    sequences = (
         ("many", "write back"),
         ("ticks", "write back", "ticks", "write back"),
         ("prepare", "many", "many", "write back", "decide", "write back"),
-    ):
-        explorer.every_crash_point(sequence)
+    )
+    explorer.every_fault(("ticks", "write back"), "sync eio", for_ever=False)
+    explore(explorer, sequences, range(1000, 1012), faulty=("many", "write back", "ticks"))
     thorough = BarExplorer(images_per_point=60)
     thorough.every_crash_point(("ticks", "write back"), first=30)
-    for seed in range(1000, 1012):
-        explorer.lives(seed)
 
 
 def no_record_is_in_a_year_file_before_its_data() -> None:
@@ -77,16 +69,6 @@ def no_record_is_in_a_year_file_before_its_data() -> None:
 
 def test_the_suspect_is_innocent_without_a_planted_bug() -> None:
     examine()
-
-
-@mutant
-def a_commit_does_not_sync(patch: pytest.MonkeyPatch) -> None:
-    original = OsFile.write_at
-
-    def write_at(self: OsFile, offset: int, data: Buffer, *, sync: bool = False) -> None:
-        original(self, offset, data)
-
-    patch.setattr(OsFile, "write_at", write_at)
 
 
 @mutant
@@ -121,7 +103,7 @@ def the_index_goes_with_the_data(patch: pytest.MonkeyPatch) -> None:
         original(batch, *others)
         for name in ("paths", "offsets", "data"):
             setattr(batch.data, name, getattr(batch.index, name) + getattr(batch.data, name))
-        batch.index = write_back.Writes()
+        batch.index = write_back.Writes(backwards=False)
 
     patch.setattr(write_back, "collect", collect)
 
@@ -192,7 +174,7 @@ def undecided_groups_are_not_carried_over(patch: pytest.MonkeyPatch) -> None:
     original = BarStore._wal
 
     def begin(self: BarStore) -> wal.Wal:
-        kept, self._undecided = self._undecided, {}
+        kept, self._undecided = self._undecided, Undecided()
         try:
             return original(self)
         finally:
@@ -251,8 +233,8 @@ def a_failed_sync_is_tried_again(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(SimPosix, "syncfs", syncfs)
 
 
-@pytest.mark.parametrize("name", MUTANTS)
+@pytest.mark.parametrize("name", mutant)
 def test_a_planted_bug_is_caught(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    MUTANTS[name](monkeypatch)
+    mutant[name](monkeypatch)
     with pytest.raises((AssertionError, HoldfastError, OSError, KeyError, ValueError)):
         examine()

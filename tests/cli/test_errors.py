@@ -40,3 +40,5 @@ def test_advice_is_about_the_noun(capsys: pytest.CaptureFixture[str]) -> None:
     error = errors.CorruptError("levels/1.sst", 3, "bad")
     assert report(error, as_json=False, noun="kv") == 2
     assert "`holdfast kv verify`" in capsys.readouterr().err
+    assert report(error, as_json=False, noun="copy") == 2
+    assert "`holdfast log verify`, `kv verify` or `bars verify`" in capsys.readouterr().err

@@ -2,11 +2,11 @@
 
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from tests.docs.forking import Programs, run_shell
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
@@ -16,33 +16,22 @@ def blocks(kind: str) -> list[str]:
     return re.findall(rf"```{kind}\n(.*?)```", README, re.DOTALL)
 
 
-def shell(command: str, directory: Path) -> str:
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    result = subprocess.run(
-        ["bash", "-c", command],
-        cwd=directory,
-        env={**os.environ, "PATH": path},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-    )
-    return result.stdout
-
-
-def test_the_console_sessions_are_real(tmp_path: Path) -> None:
+def test_the_console_sessions_are_real(tmp_path: Path, programs: Programs) -> None:
     steps = [step for block in blocks("console") for step in re.split(r"^\$ ", block, flags=re.M)]
     commands = [step for step in steps if step]
     assert len(commands) >= 9
-    for step in commands:
+    for number, step in enumerate(commands):
         command, _, expected = step.partition("\n")
-        assert shell(command, tmp_path) == expected, command
+        # The first with the program as it was installed.
+        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        told = programs.shell(command, tmp_path) if number else run_shell(command, tmp_path, path)
+        assert told == expected, command
 
 
-def test_the_python_example_is_real(tmp_path: Path) -> None:
+def test_the_python_example_is_real(tmp_path: Path, programs: Programs) -> None:
     (code,), (expected,) = blocks("python"), blocks("text")
     (tmp_path / "example.py").write_text(code)
-    assert shell("python example.py", tmp_path) == expected
+    assert programs.shell("page example.py", tmp_path) == expected
 
 
 @pytest.mark.parametrize("page", ["README.md", "ARCHITECTURE.md", "CHANGELOG.md", "docs"])

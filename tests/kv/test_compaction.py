@@ -8,10 +8,19 @@ from holdfast.bucket.memory import MemoryBucket
 from holdfast.errors import CorruptError, FencedError, JobLostError, UnavailableError
 from holdfast.formats.manifest import JobKind
 from holdfast.kv import jobs
-from holdfast.kv.compaction import Compactor
+from holdfast.kv.compaction import Compaction, Compactor
 from holdfast.kv.gc import GarbageCollector
 from holdfast.kv.names import LEVELS, WAL, level_name
-from holdfast.kv.tasks import merge_task
+from holdfast.kv.tasks import Merged, merge_task
+
+
+def merge_planned(world: World, compactor: Compactor) -> tuple[Compaction, list[Merged]]:
+    """All of what is planned next, but for the commit."""
+    plan = compactor.plan()
+    assert plan is not None
+    begun = compactor.begin(plan)
+    tasks = compactor.tasks(begun)
+    return begun, [merge_task(world.bucket, task, world.hand.runtime) for task in tasks]
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -103,10 +112,7 @@ def test_the_older_of_two_compactors_is_fenced_at_its_commit() -> None:
     for _ in range(4):
         world.put()
     older = world.compactor()
-    plan = older.plan()
-    assert plan is not None
-    begun = older.begin(plan)
-    merged = [merge_task(world.bucket, task, world.hand.runtime) for task in older.tasks(begun)]
+    begun, merged = merge_planned(world, older)
     newer = world.compactor()
     assert newer.epoch == older.epoch + 1
     with pytest.raises(FencedError, match="compactor 1 was fenced: compactor 2"):
@@ -122,10 +128,7 @@ def test_a_commit_that_is_repeated_changes_nothing() -> None:
     for _ in range(4):
         world.put()
     compactor = world.compactor()
-    plan = compactor.plan()
-    assert plan is not None
-    begun = compactor.begin(plan)
-    merged = [merge_task(world.bucket, task) for task in compactor.tasks(begun)]
+    begun, merged = merge_planned(world, compactor)
     compactor.commit(begun, merged)
     before = latest(world.bucket, world.hand)[0]
     compactor.commit(begun, merged)
@@ -140,10 +143,7 @@ def test_a_lost_job_says_so_and_its_work_is_garbage() -> None:
     for _ in range(4):
         world.put()
     compactor = world.compactor()
-    plan = compactor.plan()
-    assert plan is not None
-    begun = compactor.begin(plan)
-    merged = [merge_task(world.bucket, task) for task in compactor.tasks(begun)]
+    begun, merged = merge_planned(world, compactor)
     world.hand.ms += jobs.JOB_TTL_MS + 7200_000
     assert world.collect().expired_jobs == 1
     with pytest.raises(JobLostError, match="begin it again"):
@@ -161,15 +161,13 @@ def test_a_commit_needs_every_task_and_every_row() -> None:
     while plan is not None and plan.is_wal:
         compactor.step()
         plan = compactor.plan()
-    assert plan is not None
-    begun = compactor.begin(plan)
-    merged = [merge_task(world.bucket, task) for task in compactor.tasks(begun)]
+    begun, merged = merge_planned(world, compactor)
     assert len(merged) > 2
     with pytest.raises(ValueError, match="each is needed"):
         compactor.commit(begun, merged[1:])
     with pytest.raises(ValueError, match="each is needed"):
         compactor.commit(begun, [*merged, merged[0]])
-    with pytest.raises(ValueError, match=f"rows of {plan.row_count}"):
+    with pytest.raises(ValueError, match=f"rows of {begun.plan.row_count}"):
         compactor.commit(begun, [replace(merged[0], row_count=0), *merged[1:]])
     compactor.commit(begun, merged[::-1])
     world.check()
@@ -180,11 +178,8 @@ def test_a_load_between_plan_and_commit_sends_the_compactor_back_to_plan() -> No
     for _ in range(4):
         world.put()
     compactor = world.compactor()
-    plan = compactor.plan()
-    assert plan is not None
-    assert plan.is_wal
-    begun = compactor.begin(plan)
-    merged = [merge_task(world.bucket, task) for task in compactor.tasks(begun)]
+    begun, merged = merge_planned(world, compactor)
+    assert begun.plan.is_wal
     world.load()
     with pytest.raises(JobLostError, match="plan again"):
         compactor.commit(begun, merged)
@@ -201,20 +196,14 @@ def test_runs_are_merged_in_their_place_below_what_came_meanwhile() -> None:
         world.put()
         world.put()
         compactor.step()
-    plan = compactor.plan()
-    assert plan is not None
-    assert not plan.is_wal
-    begun = compactor.begin(plan)
-    merged = [merge_task(world.bucket, task) for task in compactor.tasks(begun)]
+    begun, merged = merge_planned(world, compactor)
+    assert not begun.plan.is_wal
     world.put()
     world.load()
     world.put()
     world.put()
-    other = compactor.plan()
-    assert other is not None
-    assert other.is_wal
-    second = compactor.begin(other)  # several may be under way
-    done = [merge_task(world.bucket, task) for task in compactor.tasks(second)]
+    second, done = merge_planned(world, compactor)  # several may be under way
+    assert second.plan.is_wal
     compactor.commit(second, done)
     compactor.commit(begun, merged)
     world.check()

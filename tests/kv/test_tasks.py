@@ -13,7 +13,8 @@ from holdfast.kv.bulk import BulkLoad, write_sorted
 from holdfast.kv.cas.two_phase import TwoPhaseBucket
 from holdfast.kv.names import LEVELS, level_name
 from holdfast.kv.plans import CompactionOptions, Plan
-from holdfast.kv.tasks import Merged, Task, cut, cuts, merge_task
+from holdfast.kv.sources import cuts
+from holdfast.kv.tasks import Merged, Task, cut, merge_task
 from holdfast.testing.sim_records import SimRecords
 
 

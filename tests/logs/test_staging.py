@@ -76,13 +76,15 @@ def test_rows_can_be_ordered_by_a_column() -> None:
 def test_a_transaction_is_committed_once() -> None:
     disk = SimDisk()
     log = log_with_one(disk)
-    assert staging.committed_version(disk, "query") == -1
+    assert staging.area(disk).committed_version("query") == -1
     assert staging.commit(log, disk, stage_all(disk), TXN) is not None
     assert staging.commit(log, disk, stage_all(disk), TXN) is None
     assert staging.commit(log, disk, stage_all(disk), Transaction("query", 6)) is None
     assert contents(log) == [b"before", *FLAT]
-    assert staging.committed_version(disk, "query") == 7
-    assert list(disk.list("staging")) == [staging._transaction_path("query").split("/")[1]]
+    assert staging.area(disk).committed_version("query") == 7
+    assert list(disk.list("staging")) == [
+        staging.area(disk).transaction_path("query").split("/")[1]
+    ]
     assert staging.commit(log, disk, stage_all(disk), Transaction("query", 8)) is not None
     assert len(contents(log)) == 1 + 2 * len(FLAT)
 
@@ -166,7 +168,6 @@ def test_a_full_disk_in_mid_commit_is_finished_later() -> None:
     with pytest.raises(DiskFullError):
         staging.commit(log, disk, parts, TXN)
     disk.posix.bystander = None
-    staging.discard(disk, parts)
     assert staging.sweep(disk, "none-1-x") == [], "a commit under way keeps its files"
     disk.posix.fault = None
     log.close()
@@ -218,7 +219,7 @@ def test_a_damaged_intent_or_record_is_reported(content: bytes) -> None:
     with pytest.raises(CorruptError, match=r"intent\.json"):
         staging.commit(log, disk, [])
     disk.remove("staging/intent.json")
-    disk.create(staging._transaction_path("query"), content)
+    disk.create(staging.area(disk).transaction_path("query"), content)
     with pytest.raises(CorruptError, match="txn-"):
         staging.commit(log, disk, [], TXN)
 

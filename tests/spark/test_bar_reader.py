@@ -11,6 +11,7 @@ from tests.spark.bar_samples import YEAR_S, asked, load, make_bars, ohlcv, rows_
 from tests.spark.samples import tree
 
 from holdfast.bars import open_bars
+from holdfast.spark import read_bars
 from holdfast.spark.bar_options import parse_options
 from holdfast.spark.bar_reader import pin_bars, share_out
 
@@ -108,7 +109,31 @@ def test_ticks_and_every_type_are_told_exactly(spark: SparkSession, tmp_path: Pa
         store.write(ticks(YEAR_S[2021], 200, 1), "1Min", "TICK", symbol="A", is_variable=True)
         frame = load(spark, path, attributes="TICK")
         assert rows_of(frame) == asked(path, "1Min", "TICK")
-    assert rows_of(load(spark, path, attributes="EVERY")) == asked(path, "1Min", "EVERY")
+        packed = read_bars(spark, str(path), "1Min", "TICK")
+        assert (packed.schema, rows_of(packed)) == (frame.schema, rows_of(frame))
+    frame = load(spark, path, attributes="EVERY")
+    assert rows_of(frame) == asked(path, "1Min", "EVERY")
+    packed = read_bars(spark, str(path), "1Min", "EVERY")
+    assert (packed.schema, rows_of(packed)) == (frame.schema, rows_of(frame))
+
+
+def test_a_packed_read_is_the_same(spark: SparkSession, tmp_path: Path) -> None:
+    """Of symbols with less than a packed row, with many, and with nothing in between."""
+    path = tmp_path / "bars"
+    with open_bars(path) as store:
+        for number, count in enumerate((5, 70_000, 1, 4096)):
+            bars = ohlcv(YEAR_S[2021], count, number)
+            store.write(bars, "1Min", "OHLCV", symbol=f"S{number}")
+        store.delete("S2", "1Min", "OHLCV")
+    rows, packed = load(spark, path), read_bars(spark, str(path), "1Min", "OHLCV")
+    assert packed.schema == rows.schema
+    assert rows_of(packed) == rows_of(rows)
+    some = {"symbols": "S0,S3", "end": "2021-01-01T02:00"}
+    wanted = ["timeframe", "time", "symbol", "Close"]
+    rows = load(spark, path, columns=",".join(wanted), **some)
+    packed = read_bars(spark, str(path), "1Min", "OHLCV", columns=wanted, **some)
+    assert packed.schema == rows.schema
+    assert rows_of(packed) == rows_of(rows) != []
 
 
 def test_a_schema_may_choose_and_no_more(spark: SparkSession, path: Path) -> None:

@@ -103,7 +103,7 @@ def _bars(path: Path, options: dict[str, str]) -> Callable[[], None]:
     schema = StructType.fromJson(_fields(symbol="string", epoch_ns="long", Price="double"))
     more = {"timeframe": "1Min", "attributes": "TICK"}
     writer = bar_sink.BarStreamWriter(bar_options.parse_options({**options, **more}), schema)
-    part = bar_sink.StagedBars(Staged("staging/none", 0, 0, "1Min", "TICK"), "query")
+    part = bar_sink.StagedBars(Staged("staging/none", 0, 0, 0, "1Min"), "query")
     return lambda: writer.commit([part], 3)
 
 

@@ -39,7 +39,9 @@ def test_convert_there_and_back(spark: SparkSession, path: Path, tmp_path: Path)
     made = run("log", "convert", lines, back, "--from", "jsonl", "--text", "--json")
     assert json.loads(made.stdout)["entries"] == 40
     assert contents(back) == contents(path)
-    assert run("log", "convert", path, back).exit_code == 1
+    taken = run("log", "convert", path, back)
+    assert taken.exit_code == 1
+    assert f"{back} exists: convert into a new directory, or remove it first" in taken.stderr
     rot(path, SEGMENTS[1], 4)
     damaged = run("log", "convert", path, tmp_path / "no")
     assert damaged.exit_code == 2
@@ -59,6 +61,10 @@ def test_replay_goes_on(spark: SparkSession, path: Path, tmp_path: Path) -> None
     )
     assert failed.exit_code == 1
     assert len(failed.stderr.splitlines()) == 1, failed.stderr
+    unknown = run("log", "replay", path, "--to", "nosuch", "--checkpoint", tmp_path / "e")
+    assert unknown.exit_code == 1
+    assert unknown.stderr.startswith("holdfast: [DATA_SOURCE_NOT_FOUND] Failed to find")
+    assert len(unknown.stderr.splitlines()) == 1, unknown.stderr
 
 
 def test_stats_are_drawn(spark: SparkSession, path: Path) -> None:
@@ -92,9 +98,18 @@ def test_an_error_in_a_worker_is_told_in_a_line() -> None:
     assert isinstance(error, CorruptError)
     assert (error.where, error.offset, error.why) == ("/a/b.wal", 7, "LSN 3: bad")
     assert str(told("ValueError: set mode\n SQLSTATE: 3")) == "set mode"
-    assert (
-        str(told("[TABLE_OR_VIEW_NOT_FOUND] no such\nmore")) == "[TABLE_OR_VIEW_NOT_FOUND] no such"
-    )
+    plain = {
+        "[TABLE_OR_VIEW_NOT_FOUND] no such. SQLSTATE: 42P01; line 1\nmore": (
+            "[TABLE_OR_VIEW_NOT_FOUND] no such."
+        ),
+        "An error occurred while calling o6.start.\n: java.io.IOException: mkdir failed\n\tat x": (
+            "mkdir failed"
+        ),
+        "x\nNotADirectoryError: [Errno 20] Not a directory: '/a/b'\n at": "/a/b: Not a directory",
+        "no stack": "no stack",
+    }
+    for text, line in plain.items():
+        assert str(told(text)) == line
 
 
 def test_kv_stores_are_loaded_compacted_and_verified(spark: SparkSession, tmp_path: Path) -> None:

@@ -19,7 +19,11 @@ def where(batches):
         row = {"rows": [batch.num_rows], "host": [host], "file": [holdfast.__file__]}
         yield pyarrow.RecordBatch.from_pydict(row)
 
-spark = session(sys.argv[1], config={"spark.cores.max": "2", "spark.executor.memory": "512m"})
+spark = session(sys.argv[1], config={
+    "spark.cores.max": "2", "spark.executor.memory": "512m",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+    "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+})
 for line in sys.stdin:
     found = spark.range(0, 1000, 1, 8).mapInArrow(where, "rows long, host string, file string")
     print(json.dumps([row.asDict() for row in found.collect()]), flush=True)

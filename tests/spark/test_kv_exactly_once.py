@@ -52,7 +52,10 @@ class DeadlyKv(KvSource):
     def writer(self, schema, overwrite):
         return DeadlyLoad(self._parsed, schema)
 
-spark = session("local[2,4]")
+# It lives for seconds, so the second compiler would only take time from the rest.
+spark = session(
+    "local[2,4]", config={"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"}
+)
 spark.dataSource.register(DeadlyKv)
 rows = spark.readStream.format("holdfast-kv").option("maxFilesPerTrigger", 2)
 rows = rows.option("startingWalId", "earliest").load(SOURCE).select("key", "value", "deleted")

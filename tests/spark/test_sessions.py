@@ -139,7 +139,8 @@ def test_memory_and_master_take_effect_and_a_session_can_follow_another(
 import json, os, signal
 from holdfast.spark import session, jvm
 heap = lambda s: s._jvm.java.lang.Runtime.getRuntime().maxMemory() >> 20
-first = session("local[1]", memory="700m")
+quick = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"}  # they live for seconds
+first = session("local[1]", memory="700m", config=quick)
 first.range(3).write.saveAsTable("numbers")
 told = [first.sparkContext.master, heap(first)]
 pid = jvm.current().process.pid
@@ -149,7 +150,7 @@ told += [second.sparkContext.master, second.conf.get("spark.sql.shuffle.partitio
 told += [second.range(5).count(), jvm.current().process.pid == pid]
 os.kill(pid, signal.SIGKILL)
 jvm.current().process.wait()
-third = session(memory="600m")
+third = session(memory="600m", config=quick)
 told += [third.sparkContext.master, heap(third), third.range(7).count()]
 print(json.dumps(told))
 """
@@ -168,7 +169,7 @@ def test_ctrl_c_spares_the_jvm_but_it_dies_with_its_python(
     script = """
 import time
 from holdfast.spark import session, jvm
-spark = session("local[1]")
+spark = session("local[1]", config={"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"})
 try:
     print(jvm.current().process.pid, flush=True)
     time.sleep(600)
@@ -202,7 +203,8 @@ def test_the_wheels_java_is_enough(tmp_path: Path) -> None:
 import json, os
 os.environ.pop("JAVA_HOME", None)
 from holdfast.spark import session
-spark = session("local[1]", fast_start=False)
+quick = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"}
+spark = session("local[1]", fast_start=False, config=quick)
 rows = spark.range(10).mapInArrow(lambda batches: batches, "id long").count()
 print(json.dumps([rows, spark._jvm.java.lang.System.getProperty("java.home")]))
 """

@@ -3,6 +3,8 @@
 Nothing here is durable before the volume is synced.
 """
 
+from collections import OrderedDict
+
 from holdfast.bars.catalog import CATEGORIES, CATEGORY
 from holdfast.disk import Disk, File
 from holdfast.formats import year_file as fmt
@@ -11,7 +13,7 @@ from holdfast.formats import year_file as fmt
 class Files:
     def __init__(self, disk: Disk, open_max: int) -> None:
         self._disk, self._open_max = disk, open_max
-        self._open: dict[str, File] = {}  # oldest first
+        self._open: OrderedDict[str, File] = OrderedDict()  # oldest first
         self._named: set[str] = set()  # category files that are right
 
     def get(self, path: str) -> File:
@@ -42,7 +44,7 @@ class Files:
 
     def _make_room(self) -> None:
         while len(self._open) >= self._open_max:
-            self._open.pop(next(iter(self._open))).close()
+            self._open.popitem(last=False)[1].close()
 
     def _name_category(self, name: str, category: bytes) -> None:
         if name in self._named:

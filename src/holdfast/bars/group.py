@@ -49,15 +49,12 @@ class Item:
         self.error: ValueError | None = None
 
 
-class Group:
-    """See the module.  Not for several threads; every thread may have its own."""
+class Draft:
+    """Writes and removals, encoded; whoever has it decides what becomes of them."""
 
-    def __init__(
-        self, store: "BarStore", catalog: Catalog, places: dict[tuple[str, int], bytes]
-    ) -> None:
-        self._store, self._catalog, self._places = store, catalog, places
-        self._item = Item()
-        self._state = "open"
+    def __init__(self, catalog: Catalog, places: dict[tuple[str, int], bytes]) -> None:
+        self._catalog, self._places = catalog, places
+        self.item, self._state = Item(), "open"
 
     def write(
         self,
@@ -96,8 +93,8 @@ class Group:
                 or self._place(keys[owners[at]], in_year[at], schema, per_day)
                 for at in mine
             ]
-            self._item.parts.append(fmt.encode_sets(places, cuts, index[picked], stored[picked]))
-            self._item.count += len(places)
+            self.item.parts.append(fmt.encode_sets(places, cuts, index[picked], stored[picked]))
+            self.item.count += len(places)
 
     def remove(self, key: str, times_ns: intake.Ints, span: Span, schema: Schema) -> None:
         """Take out these rows of a bucket: all that it has in this span."""
@@ -115,34 +112,8 @@ class Group:
                     for begin in starts
                 ]
                 spans, width = np.array(ticks, "<u4").tobytes(), 8
-            self._item.parts.append(fmt.encode_set(place, gone, spans, width))
-            self._item.count += 1
-
-    def commit(self) -> int:
-        """Make it durable, then visible; return its tgid.  Of a prepared group: so be it."""
-        if self._state == "prepared":
-            self._store.resolve(self._item.tgid, commit=True)
-        else:
-            self._refuse_unless("open")
-            self._state = "failed"
-            self._store.commit_item(self._item)
-        self._state = "committed"
-        return self._item.tgid
-
-    def prepare(self) -> int:
-        """Make it durable, and visible only when it is committed; return its tgid."""
-        self._refuse_unless("open")
-        self._state = "failed"
-        self._store.prepare_item(self._item)
-        self._state = "prepared"
-        return self._item.tgid
-
-    def abort(self) -> None:
-        if self._state == "prepared":
-            self._store.resolve(self._item.tgid, commit=False)
-        else:
-            self._refuse_unless("open")
-        self._state = "aborted"
+            self.item.parts.append(fmt.encode_set(place, gone, spans, width))
+            self.item.count += 1
 
     def _refuse_unless(self, state: str) -> None:
         if self._state != state:
@@ -167,11 +138,47 @@ class Group:
         place = fmt.encode_place(kind, path, year, per_day)
         if year in self._catalog.years(key):
             self._places[key, year] = place
-        elif path not in self._item.new_files:
-            new = self._item.new_files[path] = NewFile(key, year, schema)
-            self._item.parts.append(new.encode(per_day))
-            self._item.count += 1
+        elif path not in self.item.new_files:
+            new = self.item.new_files[path] = NewFile(key, year, schema)
+            self.item.parts.append(new.encode(per_day))
+            self.item.count += 1
         return place
+
+
+class Group(Draft):
+    """See the module.  Not for several threads; every thread may have its own."""
+
+    def __init__(
+        self, store: "BarStore", catalog: Catalog, places: dict[tuple[str, int], bytes]
+    ) -> None:
+        super().__init__(catalog, places)
+        self._store = store
+
+    def commit(self) -> int:
+        """Make it durable, then visible; return its tgid.  Of a prepared group: so be it."""
+        if self._state == "prepared":
+            self._store.resolve(self.item.tgid, commit=True)
+        else:
+            self._refuse_unless("open")
+            self._state = "failed"
+            self._store.commit_item(self.item)
+        self._state = "committed"
+        return self.item.tgid
+
+    def prepare(self) -> int:
+        """Make it durable, and visible only when it is committed; return its tgid."""
+        self._refuse_unless("open")
+        self._state = "failed"
+        self._store.prepare_item(self.item)
+        self._state = "prepared"
+        return self.item.tgid
+
+    def abort(self) -> None:
+        if self._state == "prepared":
+            self._store.resolve(self.item.tgid, commit=False)
+        else:
+            self._refuse_unless("open")
+        self._state = "aborted"
 
 
 def _refuse_new_year(schema: Schema, index: bar_time.Ints) -> None:

@@ -13,6 +13,7 @@ from holdfast.bars.pending import Change, Overlay, Reading, complete
 from holdfast.bars.query import AgainError
 from holdfast.bars.reader import Bars
 from holdfast.bars.wal import Content, Damage, LogName, find_logs
+from holdfast.bars.write_back import new_files
 from holdfast.disk import Disk, File
 
 
@@ -61,6 +62,13 @@ class BarReader(Bars):
         for log in self._logs.values():
             log.file.close()
         self._logs.clear()
+
+    def whole_catalog(self) -> Catalog:
+        """What there is, also what is only in the logs."""
+        sets = [one for change in self._overlay().changes for one in change.sets]
+        for schema, key, year in new_files(sets):
+            self._catalog.add(key, year, schema)
+        return self._catalog
 
     def _reading(self) -> AbstractContextManager[Reading]:
         return self._watch()

@@ -4,7 +4,7 @@ A log goes when everything in it is in the year files, oldest first: so what a n
 group that was carried over into it counts for as long as an older one could say otherwise.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from holdfast.bars.pending import Change
 from holdfast.bars.wal import Wal, log_name
@@ -26,14 +26,19 @@ class Logs:
         self.last_ns = max(self._now_ns(), self.last_ns + 1)
         return self.last_ns
 
-    def active(self, carried: Callable[[], list[bytes]]) -> Wal:
-        """The log to write to.  A new one begins with what is carried over."""
+    def active(self, carried: Callable[[], Iterable[bytes]]) -> Wal:
+        """The log to write to.  A new one begins with what is carried over, one by one.
+
+        Until all of it is there, nothing else is done; so no log goes that has it too.
+        """
         if self._active is not None and self._active.size >= self._size_max:
             self._active = None
         if self._active is None:
             name = log_name(self.next_ns())
-            self._active = Wal.create(self._disk, name, self._pid, b"".join(carried()))
-            self._logs[name] = self._active
+            wal = self._logs[name] = Wal.create(self._disk, name, self._pid)
+            for messages in carried():
+                wal.append(messages)
+            self._active = wal
         return self._active
 
     def adopt(self, name: str, size: int) -> None:

@@ -4,25 +4,26 @@ A query shows what is committed when it is answered, each group whole or not at 
 that is not durable.
 """
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from types import TracebackType
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Literal
 
 from holdfast.bars.catalog import Catalog, split_path
 from holdfast.bars.intake import names_of
-from holdfast.bars.pending import Reading
+from holdfast.bars.pending import Overlay, Reading
 from holdfast.bars.query import AgainError, Query, Rows, Span, TooFewError
 from holdfast.bars.tables import Moment, Rules, resampled, span_of, table_of
 from holdfast.disk import Disk
 from holdfast.formats.bar_time import parse_timeframe
 from holdfast.formats.year_file import Schema
+from holdfast.runtime import Closing
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
-class Bars:
+class Bars(Closing):
     """Reads a root; see BarStore and BarReader."""
 
     def __init__(self, disk: Disk, catalog: Catalog) -> None:
@@ -78,35 +79,22 @@ class Bars:
             if timeframe in (None, others[0]) and attributes in (None, others[1]):
                 found.add(symbol)
         if not timeframe and not attributes:
-            found = {*self._catalog.symbols(), *(key.split("/")[0] for key in self._overlaid())}
+            found = {*self._catalog.symbols(), *(key.split("/")[0] for key in self._overlay().keys)}
         return sorted(found)
 
     def buckets(self) -> list[str]:
         """SYMBOL/TIMEFRAME/ATTRIBUTES of all that there is."""
         on_disk = [key for name in self._catalog.symbols() for key in self._catalog.buckets(name)]
-        return sorted({*on_disk, *self._overlaid()})
+        return sorted({*on_disk, *self._overlay().keys})
 
     def schema(self, symbol: str, timeframe: str, attributes: str) -> Schema | None:
         """The columns of a bucket; None if it is not there."""
         span = span_of(None, None, 0, "last")
         return self._rows([f"{symbol}/{timeframe}/{attributes}"], span, None)[0]
 
-    def close(self) -> None:
-        raise NotImplementedError
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
+    @abstractmethod
     def _reading(self) -> AbstractContextManager[Reading]:
-        raise NotImplementedError
+        """What is pending, for as long as one query takes."""
 
     def _names(self, symbols: str | Sequence[str], timeframe: str, attributes: str) -> list[str]:
         parse_timeframe(timeframe)
@@ -135,10 +123,10 @@ class Bars:
             except AgainError:
                 continue
 
-    def _overlaid(self) -> set[str]:
+    def _overlay(self) -> Overlay:
         while True:
             try:
                 with self._reading() as reading:
-                    return reading.overlay().keys
+                    return reading.overlay()
             except AgainError:
                 continue

@@ -13,7 +13,8 @@ from holdfast.bars import foreign
 from holdfast.bars.catalog import Catalog, split_path
 from holdfast.bars.pending import Change, complete
 from holdfast.bars.query import new_schema
-from holdfast.bars.wal import Content, Damage, LogName, Wal, find_logs, keep_aside, log_name
+from holdfast.bars.wal import Content, Damage, LogName, Wal, find_logs, log_name
+from holdfast.cuts import keep_aside
 from holdfast.disk import Disk
 from holdfast.errors import CorruptError, LockedError
 from holdfast.formats import market_wal as fmt
@@ -83,7 +84,7 @@ def look(disk: Disk, catalog: Catalog) -> Found:
             # What is shown from now on must stay; and what a failed sync has lost is not there,
             # though the cache may go on showing it.
             file.sync(forget_from=0)
-            data = bytes(file.map())
+            data = file.map()  # it may be large; and it is never cut but behind its last group
         finally:
             file.close()
         found.logs.append(read_log(log, data, disk, catalog))
@@ -96,7 +97,7 @@ def look(disk: Disk, catalog: Catalog) -> Found:
     return found
 
 
-def read_log(log: LogName, data: bytes, disk: Disk, catalog: Catalog) -> Log:
+def read_log(log: LogName, data: fmt.Bytes, disk: Disk, catalog: Catalog) -> Log:
     content = Content(log.name, is_foreign=log.is_foreign)
     status = fmt.decode_status(data)
     one = Log(log, status, len(data), content)
@@ -119,6 +120,27 @@ def refuse_if_owned(found: Found, pid: int, was_running: WasRunning) -> None:
                 f"{one.log.name} is in use by process {status.owner}; "
                 "stop it, or open the store read-only"
             )
+
+
+def mend_all(
+    disk: Disk, catalog: Catalog, found: Found, salvage_ns: int | None
+) -> tuple[Found, list[str]]:
+    """Make the logs such that one can go on, if that is allowed; what there is then, and was done.
+
+    With damage nothing is changed but by a salvage, whose log has the number `salvage_ns`.
+    """
+    mended: list[str] = []
+    if found.damage and salvage_ns is not None:
+        mended = salvage(disk, found, salvage_ns)
+        found = look(disk, catalog)
+    if found.damage:
+        for damage in found.damage:
+            _LOG.error("damage in %s: %s", disk, damage)
+        return found, mended
+    mended += mend(disk, found)
+    if any(one.log.is_foreign for one in found.logs):
+        found = look(disk, catalog)
+    return found, mended
 
 
 def mend(disk: Disk, found: Found) -> list[str]:
@@ -177,7 +199,7 @@ def recommitted(changes: Sequence[Change]) -> bytes:
 
 def salvage(disk: Disk, found: Found, created_ns: int) -> list[str]:
     """Keep damaged logs aside, and go on with the groups in them that are sound."""
-    intents = [intended(*one) for one in found.undecided().items()]
+    intents = [intended_again(group) for group in found.undecided().values()]
     messages = recommitted(found.changes()) + b"".join(intents)
     Wal.create(disk, log_name(created_ns), 0, messages).close()
     for one in found.logs:
@@ -185,12 +207,19 @@ def salvage(disk: Disk, found: Found, created_ns: int) -> list[str]:
     return [f"{damage}; kept aside" for damage in found.damage]
 
 
-def intended(tgid: int, group: fmt.Group) -> bytes:
-    """The messages that prepare a group."""
-    ahead = fmt.encode_info(tgid, fmt.WAL, fmt.PREPARING)
+def intended(tgid: int, sets: fmt.Bytes, count: int) -> list[bytes]:
+    """The messages that prepare a group, to be written as one."""
+    return [
+        fmt.encode_info(tgid, fmt.WAL, fmt.PREPARING),
+        fmt.encode_group(tgid, sets, count),
+        fmt.encode_info(tgid, fmt.WAL, fmt.INTENDED),
+    ]
+
+
+def intended_again(group: fmt.Group) -> bytes:
+    """The same of a group that was prepared before, perhaps under another tgid."""
     count = int.from_bytes(group.body[8:16], "little")
-    again = fmt.encode_group(tgid, bytes(group.body[16:]), count)
-    return ahead + again + fmt.encode_info(tgid, fmt.WAL, fmt.INTENDED)
+    return b"".join(intended(group.tgid, group.body[16:], count))
 
 
 def committed(tgid: int, sets: bytes, count: int) -> list[bytes]:

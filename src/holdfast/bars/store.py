@@ -21,10 +21,12 @@ from holdfast.bars.logs import Logs
 from holdfast.bars.pending import Change, Pending, Placed, Reading, encode_plan
 from holdfast.bars.reader import Bars
 from holdfast.bars.tables import Moment, span_of
+from holdfast.bars.undecided import Undecided, brought
 from holdfast.bars.wal import Damage, Wal
 from holdfast.disk import Disk
 from holdfast.errors import CorruptError, HoldfastError, PoisonedError
 from holdfast.formats import market_wal as fmt
+from holdfast.formats.year_file import Schema
 
 _LOG = logging.getLogger("holdfast")
 _CLOSED = "the store is closed"
@@ -63,7 +65,7 @@ class BarStore(Bars):
         self._pending, self._places = Pending(), dict[tuple[str, int], bytes]()
         self._pending_size = 0
         self._logs = Logs(disk, self._pid, wal_size_max, now_ns)
-        self._undecided: dict[int, fmt.Group] = {}
+        self._undecided = Undecided()
         self._refusal: str | None = None
         self._commits = runtime.GroupCommit(self._commit)
         self._writing_back = runtime.Runtime().lock()
@@ -133,7 +135,7 @@ class BarStore(Bars):
     @property
     def undecided(self) -> tuple[int, ...]:
         """The tgids of groups that are prepared, perhaps by a process that died."""
-        return tuple(self._undecided)
+        return tuple(self._undecided.groups)
 
     def resolve(self, tgid: int, *, commit: bool) -> None:
         """Decide on a prepared group."""
@@ -143,6 +145,13 @@ class BarStore(Bars):
         """Decide on several prepared groups at once: they are shown together, in this order."""
         if tgids:
             self._alone(lambda: self._resolve(tgids, commit))
+
+    def adopt(self, group: fmt.Group) -> int:
+        """Prepare a group that another process has encoded; return its tgid here.
+
+        ValueError if it does not fit.
+        """
+        return self._alone(lambda: self._adopt(group))
 
     def commit_item(self, item: Item) -> None:
         """For Group."""
@@ -164,7 +173,8 @@ class BarStore(Bars):
         self._guarded(lambda: self._commit_all(items))
 
     def _commit_all(self, items: Sequence[Item]) -> None:
-        good = [item for item in items if self._fits(item)]
+        fresh: dict[str, Schema] = {}
+        good = [item for item in items if self._fits(item, fresh)]
         if not good:
             return
         tgid = self._logs.next_ns()
@@ -180,18 +190,27 @@ class BarStore(Bars):
                 self._catalog.add(new.key, new.year, new.schema)
 
     def _prepare(self, item: Item) -> None:
-        if not self._fits(item):
+        if not self._fits(item, {}):
             return
         tgid = item.tgid = self._logs.next_ns()
         sets = b"".join([fmt.encode_decision(), *item.parts])
-        body = fmt.encode_group(tgid, sets, item.count + 1)[9:-16]
-        group = fmt.Group(0, tgid, body)
-        self._wal().append(replay.intended(tgid, group))
-        self._undecided[tgid] = group
+        messages = replay.intended(tgid, sets, item.count + 1)
+        self._wal().append(b"".join(messages))
+        self._undecided.add(fmt.Group(0, tgid, messages[1][9:-16]))
+
+    def _adopt(self, staged: fmt.Group) -> int:
+        tgid = self._logs.next_ns()
+        group = staged._replace(tgid=tgid)
+        self._undecided.refuse_other(brought(group), self._catalog, {})
+        for damage in replay.check((), self._disk, self._catalog, [Change(group, "staged")]):
+            raise ValueError(damage.why)
+        self._wal().append(replay.intended_again(group))
+        self._undecided.add(group)
+        return tgid
 
     def _resolve(self, tgids: Sequence[int], commit: bool) -> None:
         for tgid in tgids:
-            if tgid not in self._undecided:
+            if tgid not in self._undecided.groups:
                 raise HoldfastError(f"no undecided group {tgid}")
         wal, status = self._wal(), fmt.COMPLETE if commit else fmt.ABORTED
         messages = replay.committed(self._logs.next_ns(), fmt.encode_decision(tgids, status), 1)
@@ -203,16 +222,15 @@ class BarStore(Bars):
             for schema, key, year in write_back.new_files(sets):
                 self._catalog.add(key, year, schema)
 
-    def _fits(self, item: Item) -> bool:
-        """Two writers may make a bucket at once, each with columns of its own."""
-        waiting = [one for group in self._undecided.values() for one in Change(group, "").sets]
-        prepared = {key: schema for schema, key, _ in write_back.new_files(waiting)}
-        for new in item.new_files.values():
-            known = self._catalog.schema(new.key) or prepared.get(new.key)
-            if known is not None and known is not new.schema:
-                item.error = ValueError(f"{new.key} was made with other columns meanwhile")
-                return False
-            prepared[new.key] = new.schema
+    def _fits(self, item: Item, fresh: dict[str, Schema]) -> bool:
+        """Does it, beside the buckets that others bring who are committed together with it?"""
+        new = {one.key: one.schema for one in item.new_files.values()}
+        try:
+            self._undecided.refuse_other(new, self._catalog, fresh)
+        except ValueError as error:
+            item.error = error
+            return False
+        fresh |= new
         return True
 
     def _show(self, groups: Sequence[fmt.Group], wal: Wal) -> None:
@@ -221,17 +239,23 @@ class BarStore(Bars):
 
     def _wal(self) -> Wal:
         """The log to write to; what is prepared is in it."""
-        return self._logs.active(lambda: [replay.intended(*one) for one in self._undecided.items()])
+        prepared = self._undecided.groups.values()
+        return self._logs.active(lambda: map(replay.intended_again, prepared))
 
     # Writing back
 
     def write_back(self) -> int:
-        """One step of the background writer: all that is committed now goes to the year files.
+        """What the background writer does: all that is committed now goes to the year files.
 
-        Returns how many groups that were.
+        Returns how many groups that were.  They go in steps, because a group may be large.
         """
         with self._writing_back:
-            return self._guarded(self._write_back)
+            wanted, done = len(self._pending.waiting()), 0
+            while step := self._guarded(self._write_back):
+                done += step
+                if done >= wanted:
+                    break
+            return done
 
     def _write_in_background(self) -> None:
         try:
@@ -247,6 +271,8 @@ class BarStore(Bars):
         if plans:  # of an earlier life: it is carried out as it is
             covered = plans[0].covers
             changes = [change for change in changes if change.tgid in covered] + plans[:1]
+        else:
+            changes = write_back.first_of(changes, self._pending_size_max)
         if not changes:
             self._alone(self._remove_finished)
             return 0
@@ -293,30 +319,21 @@ class BarStore(Bars):
         found = replay.look(self._disk, self._catalog)
         replay.refuse_if_owned(found, self._pid, was_running)
         self._logs.last_ns = found.last_ns
-        mended: list[str] = []
-        if found.damage and salvage:
-            mended = replay.salvage(self._disk, found, self._logs.next_ns())
-            found = replay.look(self._disk, self._catalog)
-        if found.damage:
-            self.damage = tuple(found.damage)
-            for damage in self.damage:
-                _LOG.error("damage in %s: %s", self._disk, damage)
-        else:
-            mended += replay.mend(self._disk, found)
-            if any(one.log.is_foreign for one in found.logs):
-                found = replay.look(self._disk, self._catalog)
-        self.mended = tuple(mended)
+        found, mended = replay.mend_all(
+            self._disk, self._catalog, found, self._logs.next_ns() if salvage else None
+        )
+        self.damage, self.mended = tuple(found.damage), tuple(mended)
         for change in found.changes():
             self._pending.add(change)
             self._pending_size += 0 if change.is_plan else len(change.group.body)
-        self._undecided = found.undecided()
+        self._undecided = Undecided(found.undecided().values())
         if not self.damage:
             self._replay(found)
 
     def _replay(self, found: replay.Found) -> None:
         for one in found.logs:
             self._logs.adopt(one.log.name, one.size)
-        if self._undecided:
+        if self._undecided.groups:
             self._wal()  # carried over before the logs that hold them go
         while self.write_back():
             pass
@@ -340,7 +357,7 @@ class BarStore(Bars):
         if self._pending.waiting():  # others may go on committing until this is done
             return False
         self._remove_finished()
-        self._logs.finish(is_wanted=bool(self._undecided))
+        self._logs.finish(is_wanted=bool(self._undecided.groups))
         self._refusal = _CLOSED
         return True
 

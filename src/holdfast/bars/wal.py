@@ -13,7 +13,6 @@ from holdfast.formats import market_wal as fmt
 from holdfast.formats.flaw import Flaw
 
 _NAME = re.compile(r"WALFile\.([0-9]{1,19})(\.walfile)?")
-_KEPT = ".cut"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,24 +45,6 @@ def find_logs(disk: Disk) -> list[LogName]:
 
 def log_name(created_ns: int) -> str:
     return f"WALFile.{created_ns}"
-
-
-def keep_aside(disk: Disk, name: str, offset: int, data: bytes) -> str:
-    """Save bytes that are about to be cut from a log; nothing ever reads or deletes them."""
-    for attempt in range(1, 1000):
-        kept = f"{name}.{offset}{f'-{attempt}' if attempt > 1 else ''}{_KEPT}"
-        try:
-            disk.create(kept, data)
-        except FileExistsError:
-            file = disk.open(kept)
-            try:
-                same = file.read_at(0, len(data) + 1) == data
-            finally:
-                file.close()
-            if not same:
-                continue
-        return kept
-    raise FileExistsError(f"{name}: 999 cuts at byte {offset} are kept; move some away")
 
 
 @dataclass(slots=True)

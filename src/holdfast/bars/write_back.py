@@ -11,6 +11,7 @@ is put into the log first, as a plan: so it too can be written again, and no row
 import logging
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +21,7 @@ from holdfast.bars.catalog import Catalog, read_header, split_path, year_path
 from holdfast.bars.files import Files
 from holdfast.bars.pending import Change, Payloads, Placed
 from holdfast.bars.query import new_schema
-from holdfast.bars.wal import keep_aside
+from holdfast.cuts import keep_aside
 from holdfast.disk import Disk, File
 from holdfast.errors import CorruptError
 from holdfast.formats import market_wal as wal
@@ -33,9 +34,14 @@ Ints = npt.NDArray[np.int64]
 
 
 class Writes:
-    """Where and what to write, by columns: one object for each of thousands is too many."""
+    """Where and what to write, by columns: one object for each of thousands is too many.
 
-    def __init__(self) -> None:
+    More files may be named than can be open.  So one goes through them to and fro: at the turn
+    those are open that come next.
+    """
+
+    def __init__(self, *, backwards: bool) -> None:
+        self._backwards = backwards
         self.paths: list[str] = []
         self.offsets: list[int] = []
         self.data: list[bytes] = []
@@ -47,7 +53,8 @@ class Writes:
 
     def carry_out(self, files: Files) -> None:
         get = files.get
-        for path, offset, data in zip(self.paths, self.offsets, self.data, strict=True):
+        writes = list(zip(self.paths, self.offsets, self.data, strict=True))
+        for path, offset, data in reversed(writes) if self._backwards else writes:
             get(path).write_at(offset, data)
 
 
@@ -61,7 +68,7 @@ class Batch:
         self.new: dict[str, wal.WriteSet] = {}
         self.bars: dict[str, list[wal.WriteSet]] = {}
         self.ticks: dict[str, list[wal.WriteSet]] = {}  # that no plan has taken in
-        self.data, self.index = Writes(), Writes()
+        self.data, self.index = Writes(backwards=True), Writes(backwards=False)
         for change in changes:
             for one in () if change.is_plan else change.sets:
                 if one.kind == wal.FIXED or (one.kind == wal.REMOVED and one.width == 0):
@@ -75,6 +82,12 @@ class Batch:
     def paths(self) -> set[str]:
         placed = [path for plan in self.plans for path in plan.by_path if path]
         return {*self.new, *self.bars, *self.ticks, *placed}
+
+
+def first_of(changes: Sequence[Change], size_max: int) -> list[Change]:
+    """The first of these changes, of no more than so many bytes unless one alone has more."""
+    sizes = np.cumsum([len(change.group.body) for change in changes])
+    return list(changes[: max(1, int(np.searchsorted(sizes, size_max, side="right")))])
 
 
 def new_files(sets: Iterable[wal.WriteSet]) -> Iterator[tuple[fmt.Schema, str, int]]:
@@ -226,12 +239,13 @@ def _collect_plan(batch: Batch, plan: Change) -> None:
 def _collect_bars(
     batch: Batch, path: str, schema: fmt.Schema, sets: Sequence[wal.WriteSet], files: Files
 ) -> None:
-    index: Ints = np.concatenate([one.index for one in sets])
+    index: Ints = _joined([one.index for one in sets])
     gone = np.repeat([one.kind == wal.REMOVED for one in sets], [one.count for one in sets])
-    rows = np.concatenate([parts.stored_rows(one, schema) for one in sets])
-    order = np.argsort(index, kind="stable")
-    order = order[np.append(index[order][1:] != index[order][:-1], True)]  # the later counts
-    index, gone, rows = index[order], gone[order], rows[order]
+    rows = _joined([parts.stored_rows(one, schema) for one in sets])
+    if (index[1:] <= index[:-1]).any():
+        order = np.argsort(index, kind="stable")
+        order = order[np.append(index[order][1:] != index[order][:-1], True)]  # the later counts
+        index, gone, rows = index[order], gone[order], rows[order]
     cuts = np.flatnonzero((np.diff(index) != 1) | (gone[1:] != gone[:-1]) | (index[:-1] == 0)) + 1
     for low, high in pairwise([0, *cuts.tolist(), len(index)]):
         first, offset = int(index[low]), schema.offset_of(int(index[low]))
@@ -241,6 +255,10 @@ def _collect_bars(
             _collect_bar(batch, path, schema, first, rows[low].tobytes())
         else:
             _collect_run(batch, path, schema, index[low:high], rows[low:high], files)
+
+
+def _joined(arrays: Sequence[npt.NDArray[Any]]) -> Any:
+    return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
 
 
 def _collect_bar(batch: Batch, path: str, schema: fmt.Schema, index: int, data: bytes) -> None:

@@ -17,7 +17,9 @@ from typer.core import TyperGroup
 from holdfast.cli import bars, copying, demo, kv, log, pipeline, spark, torture
 from holdfast.cli.errors import EXPECTED, PIPE_CLOSED, report
 
-_SILENT = logging.NullHandler()  # what the library would log, commands say in their own words
+# What we or PySpark would log, commands say in their own words.  On the root logger, because Python
+# makes a handler that prints there if PySpark finds none.
+_SILENT = logging.NullHandler()
 
 
 class Root(TyperGroup):
@@ -39,7 +41,8 @@ class Root(TyperGroup):
         return code
 
     def _run(self, words: list[str], complete_var: str | None, extra: dict[str, Any]) -> int:
-        logging.getLogger("holdfast").addHandler(_SILENT)
+        if not os.environ.get("HOLDFAST_DEBUG"):
+            logging.getLogger().addHandler(_SILENT)
         try:
             code = super().main(words, "holdfast", complete_var, standalone_mode=False, **extra)
         except typer.Abort:

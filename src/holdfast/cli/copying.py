@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from holdfast.cli.console import JsonOption, answer, answer_json
-from holdfast.cli.sparking import MasterOption, spark_session
+from holdfast.cli.sparking import MasterOption, need_spark, spark_session
 from holdfast.cli.units import count_of
 
 if TYPE_CHECKING:
@@ -40,7 +40,11 @@ def copy(
     A store takes all rows as one commit, or none. Between kinds with other columns, --sql says what
     becomes what; for some pairs there is a default.
     """
-    places = _place(source, read), _place(target, write)
+    need_spark()
+    from holdfast.spark.jobs.copying import check_places
+
+    places = _place(source, read, "--read"), _place(target, write, "--write")
+    check_places(*places)
     with spark_session(master, "copying") as spark:
         from holdfast.spark.jobs import copy as run
 
@@ -51,7 +55,7 @@ def copy(
         answer(f"{report.target}: {count_of(report.rows, 'row')} from {report.source}")
 
 
-def _place(words: str, options: list[str] | None) -> "Place":
+def _place(words: str, options: list[str] | None, option: str) -> "Place":
     from holdfast.spark.jobs import Place
 
     kind, found, path = words.partition(":")
@@ -61,4 +65,8 @@ def _place(words: str, options: list[str] | None) -> "Place":
     for name, equals, _ in pairs:
         if not equals:
             raise ValueError(f"{name!r} is no option: write NAME=VALUE")
-    return Place(kind, path, {name: value for name, _, value in pairs})  # type: ignore[arg-type]
+    values = {name: value for name, _, value in pairs}
+    if kind == "bars" and not {"timeframe", "attributes"} <= set(map(str.lower, values)):
+        example = f"{option} timeframe=1Min {option} attributes=OHLCV"
+        raise ValueError(f"{words} is many buckets: say which, such as {example}")
+    return Place(kind, path, values)  # type: ignore[arg-type]

@@ -64,8 +64,14 @@ _ADVICE: dict[str, dict[str, str]] = {
         "corrupt": "`holdfast bars verify` shows how far it goes, `holdfast bars replay` what then",
         "not_a_directory": "a store is a directory, name that",
     },
+    "copy": {
+        "fenced": "another writer has taken the target over: see that there is one, then copy",
+        "corrupt": "`holdfast log verify`, `kv verify` or `bars verify` shows how far it goes",
+        "not_a_directory": "",
+        "permission": "run as the user who may read the source and write beside the target",
+    },
     "pipeline": {
-        "fenced": "another writer has taken the sink over: see to it that there is one, then run",
+        "fenced": "another writer has taken over: see to it that there is one, then run",
         "corrupt": "`holdfast log verify`, `kv verify` or `bars verify` shows how far it goes",
         "not_a_directory": "",
     },

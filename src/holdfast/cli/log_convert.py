@@ -8,7 +8,7 @@ import typer
 
 from holdfast.cli.console import JsonOption, answer, answer_json, progress
 from holdfast.cli.opening import SegmentSize, find_log, writer_options
-from holdfast.cli.sparking import MasterOption, spark_session
+from holdfast.cli.sparking import MasterOption, need_spark, spark_session
 from holdfast.cli.units import count_of, human_size, human_span
 
 if TYPE_CHECKING:
@@ -91,6 +91,10 @@ def _with_spark(
     options: dict[str, Any],
     as_json: bool,
 ) -> None:
+    need_spark()
+    from holdfast.spark.jobs.making import refuse_taken
+
+    refuse_taken(target, "convert")  # before Spark is started for nothing
     with spark_session(master, "converting") as spark:
         from holdfast.spark.jobs import convert as run
 

@@ -1,6 +1,5 @@
 """`holdfast pipeline`: sources, steps and sinks from one file, run by Spark."""
 
-import os
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,8 +15,6 @@ from holdfast.cli.sparking import MasterOption, spark_session
 from holdfast.cli.units import count_of, human_time, parse_duration_ms
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from holdfast.spark.pipelines import Declared, InvalidError, RunReport, Status, Trigger
 
 app = typer.Typer(
@@ -89,7 +86,8 @@ def _run(
     with spark_session(master, f"running {declared.name}", bar=False) as spark:
         from holdfast.spark.pipelines import run as run_pipeline
 
-        with shown(as_json=as_json) as on_batch, _ended_by_sigterm(), _silenced(spark):
+        sinks = [sink.name for sink in declared.sinks]
+        with shown(sinks, as_json=as_json) as on_batch, _ended_by_sigterm():
             return run_pipeline(
                 spark,
                 declared,
@@ -97,23 +95,6 @@ def _run(
                 accept_changes=accept_changes,
                 on_batch=on_batch,
             )
-
-
-@contextmanager
-def _silenced(spark: "SparkSession") -> Iterator[None]:
-    """What stops a query is told once, by us, and not before by the JVM with pages of stack."""
-    if os.environ.get("HOLDFAST_DEBUG"):
-        yield
-        return
-    java: Any = spark.sparkContext._jvm.java  # type: ignore[union-attr]
-    stderr = java.lang.System.err
-    spark.sparkContext.setLogLevel("OFF")
-    java.lang.System.setErr(java.io.PrintStream(java.io.OutputStream.nullOutputStream()))
-    try:
-        yield
-    finally:
-        java.lang.System.setErr(stderr)
-        spark.sparkContext.setLogLevel("ERROR")
 
 
 @contextmanager
@@ -177,8 +158,8 @@ def _tell_problems(error: "InvalidError", *, as_json: bool) -> None:
 def status(file: FileArgument, as_json: JsonOption = False) -> None:
     """Say how far a pipeline has come, without Spark.
 
-    Of each sink: the last batch that is committed and when, the rows it holds, and how far
-    behind its sources it is.
+    Of each sink: the last batch that is committed, when, and how many rows it read; the rows that
+    the sink holds, where that is known without reading them; and how far behind its sources it is.
     """
     from holdfast.spark.pipelines import InvalidError, read
     from holdfast.spark.pipelines import status as find_status
@@ -201,7 +182,7 @@ def _status_text(found: "Status") -> str:
             sink.name,
             "none" if sink.batch is None else sink.batch,
             "never" if sink.committed_ms is None else human_time(sink.committed_ms),
-            "?" if sink.rows is None else sink.rows,
+            *("?" if count is None else count for count in (sink.rows_read, sink.rows)),
             ", ".join(
                 f"{lag.source} {'?' if lag.behind is None else count_of(lag.behind, lag.unit)}"
                 for lag in sink.lags
@@ -210,7 +191,8 @@ def _status_text(found: "Status") -> str:
         for sink in found.sinks
     ]
     head = f"{found.pipeline}: {state}; {count_of(found.dead_letters, 'dead letter')}"
-    return f"{head}\n\n" + table(("sink", "batch", "committed", "rows", "behind"), rows)
+    titles = ("sink", "batch", "committed", "rows read", "rows held", "behind")
+    return f"{head}\n\n" + table(titles, rows)
 
 
 @app.command()

@@ -1,7 +1,7 @@
 """A pipeline as it runs: a live table on a terminal, else a line for every batch."""
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING
@@ -14,60 +14,66 @@ if TYPE_CHECKING:
 
     from holdfast.spark.pipelines import Batch
 
-_TITLES = ("sink", "batch", "rows", "rows/s", "behind", "last commit")
-
 
 @contextmanager
-def shown(*, as_json: bool) -> "Iterator[Callable[[Batch], None]]":
+def shown(sinks: Sequence[str], *, as_json: bool) -> "Iterator[Callable[[Batch], None]]":
     """What is to be told of every batch.  The answer goes to stdout with --json, else to stderr."""
     if as_json:
         yield lambda batch: answer_json(asdict(batch), line=True)
     elif not sys.stderr.isatty():
         yield lambda batch: remark(line(batch))
     else:
-        with _live() as show:
+        with _live(sinks) as show:
             yield show
 
 
 def line(batch: "Batch") -> str:
     speed = f"{batch.rows_per_second:,.0f} rows/s"
-    return (
-        f"{batch.sink}: batch {batch.batch}, {count_of(batch.rows, 'row')}, {speed}, {lag(batch)}"
-    )
+    behind = lag(batch)
+    told = f"behind {behind}" if behind else "caught up"
+    return f"{batch.sink}: batch {batch.batch}, {count_of(batch.rows, 'row')}, {speed}, {told}"
 
 
 def lag(batch: "Batch") -> str:
-    """How far behind its sources the sink is."""
-    behind = [f"{name} {count:,}" for name, count in batch.lag.items() if count]
-    return f"behind {', '.join(behind)}" if behind else "caught up"
+    """How far behind its sources the sink is; nothing if it has caught up."""
+    return ", ".join(f"{name} {count:,}" for name, count in batch.lag.items() if count)
 
 
 @contextmanager
-def _live() -> "Iterator[Callable[[Batch], None]]":
+def _live(sinks: Sequence[str]) -> "Iterator[Callable[[Batch], None]]":
     from rich.console import Console
     from rich.live import Live
 
-    latest: dict[str, Batch] = {}
-    with Live(_table(latest), console=Console(stderr=True), refresh_per_second=4) as live:
+    latest: dict[str, Batch | None] = dict.fromkeys(sinks)  # in the order of the file
+    with Live(table(latest), console=Console(stderr=True), refresh_per_second=4) as live:
 
         def show(batch: "Batch") -> None:
             latest[batch.sink] = batch
-            live.update(_table(latest))
+            live.update(table(latest))
 
         yield show
 
 
-def _table(latest: "dict[str, Batch]") -> "Table":
+def table(latest: "Mapping[str, Batch | None]") -> "Table":
+    """A line for each sink, also for those that have no batch yet."""
     from rich.table import Table
 
-    made = Table(*_TITLES, box=None)
-    for batch in latest.values():
+    made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    made.add_column("sink", no_wrap=True)
+    for title in ("batch", "rows", "rows/s"):
+        made.add_column(title, justify="right", no_wrap=True)
+    made.add_column("last commit", no_wrap=True)
+    made.add_column("behind")
+    for name, batch in latest.items():
+        if batch is None:
+            made.add_row(name, "-", "-", "-", "none yet", "starting")
+            continue
         made.add_row(
-            batch.sink,
+            name,
             str(batch.batch),
             f"{batch.rows:,}",
             f"{batch.rows_per_second:,.0f}",
-            lag(batch),
-            human_time(batch.committed_ms),
+            human_time(batch.committed_ms).partition(" ")[2],  # today's, or it is not alive
+            lag(batch) or "caught up",
         )
     return made

@@ -1,13 +1,12 @@
 """How commands use Spark: a session for as long as they run, its progress, its errors in a line."""
 
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-
-from holdfast.spark.failures import told
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -33,18 +32,42 @@ def spark_session(master: str | None, doing: str, *, bar: bool = True) -> "Itera
     console = Console(stderr=True)
     with console.status("starting Spark") if sys.stderr.isatty() else nullcontext():
         spark, ours = _start(master, doing)
-    from pyspark.errors import PySparkException
-
+    from holdfast.spark.failures import FAILURES, told
     from holdfast.spark.progress import progress
 
+    with _silenced(spark):
+        try:
+            with progress(spark, doing, console if bar else None):
+                yield spark
+        except FAILURES as error:
+            raise told(str(error)) from error
+        finally:
+            if ours:
+                spark.stop()
+
+
+def need_spark() -> None:
+    """MissingError says what to install; what imports PySpark itself cannot."""
+    from holdfast.spark import session  # noqa: F401
+
+
+@contextmanager
+def _silenced(spark: "SparkSession") -> Iterator[None]:
+    """What fails is told once, by us, and not before by the JVM with pages of stack."""
+    if os.environ.get("HOLDFAST_DEBUG"):
+        yield
+        return
+    context = spark.sparkContext
+    java: Any = context._jvm.java  # type: ignore[union-attr]
+    stderr = java.lang.System.err
+    context.setLogLevel("OFF")
+    java.lang.System.setErr(java.io.PrintStream(java.io.OutputStream.nullOutputStream()))
     try:
-        with progress(spark, doing, console if bar else None):
-            yield spark
-    except PySparkException as error:
-        raise told(str(error)) from error
+        yield
     finally:
-        if ours:
-            spark.stop()
+        if context._jsc is not None:  # the session goes on: it was not ours
+            java.lang.System.setErr(stderr)
+            context.setLogLevel("ERROR")
 
 
 def _start(master: str | None, doing: str) -> "tuple[SparkSession, bool]":

@@ -18,11 +18,18 @@ class Stage:
         self.console.print(f"\n[bold cyan]{self._acts}[/]  [bold]{words}[/]")
 
     def say(self, words: str, style: str = "") -> None:
-        self.console.print(Text(f"   {words}", style))
+        self._print(Text("   "), Text(words, style))
 
     def verdict(self, good: bool, words: str) -> None:
         sign = Text("✓", "bold green") if good else Text("✗", "bold red")
-        self.console.print(Text.assemble("   ", sign, f" {words}"))
+        self._print(Text.assemble("   ", sign, " "), Text(words))
+
+    def _print(self, lead: Text, words: Text) -> None:
+        """What does not fit into a line goes on below its words, not below the lead."""
+        for line in words.wrap(self.console, max(1, self.console.width - len(lead))):
+            line.rstrip()
+            self.console.print(Text.assemble(lead, line))
+            lead = Text(" " * len(lead))
 
     @contextmanager
     def progress(self) -> Iterator[Progress]:

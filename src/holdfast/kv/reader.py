@@ -13,8 +13,6 @@ A reader shows one state of the store, and moves on when it is asked to:
 
 import logging
 from collections.abc import Callable
-from types import TracebackType
-from typing import Self
 
 from holdfast.bucket.bucket import Bucket
 from holdfast.bucket.open import connect
@@ -31,13 +29,13 @@ from holdfast.kv.reading import PinnedView, Reading
 from holdfast.kv.snapshots import Snapshots, active_ids
 from holdfast.kv.tables import CACHE_SIZE, Cache
 from holdfast.kv.view import View
-from holdfast.runtime import Runtime
+from holdfast.runtime import Closing, Runtime
 
 _TRIES_MAX = 10
 _LOG = logging.getLogger("holdfast")
 
 
-class Reader(Reading):
+class Reader(Reading, Closing):
     """A store open for reading: it shows one state, and moves on by `poll` and `refresh`.
 
     Any number of threads may use it.
@@ -158,17 +156,6 @@ class Reader(Reading):
             self._ticker.close()
         self._workers.close()
         self._lease.release()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     # With the lock held
 

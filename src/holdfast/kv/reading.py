@@ -2,13 +2,13 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from holdfast.errors import CorruptError, UnavailableError
 from holdfast.kv.leases import Lease
 from holdfast.kv.memtable import checked_key
 from holdfast.kv.view import View, items
+from holdfast.runtime import Closing
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -82,7 +82,7 @@ class Reading(ABC):
         raise UnavailableError("SSTs vanish faster than they can be read")
 
 
-class PinnedView:
+class PinnedView(Closing):
     """A View that keeps what it reads from being deleted, until it is closed."""
 
     def __init__(self, view: View, lease: Lease, manifest_id: int) -> None:
@@ -129,17 +129,6 @@ class PinnedView:
             self._lease.unpin(self.manifest_id)
 
     __del__ = close  # a scan that is abandoned half way ends here
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _gone(self, error: FileNotFoundError) -> Exception:
         if self._lease.proves_loss(self.manifest_id):

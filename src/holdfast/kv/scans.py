@@ -17,22 +17,20 @@ from dataclasses import dataclass
 from holdfast.bucket.bucket import Bucket
 from holdfast.errors import CorruptError
 from holdfast.formats.manifest import Draft, Manifest, SstInfo
-from holdfast.formats.sst import Rows, decode_sst
+from holdfast.formats.sst import Rows
 from holdfast.kv.commits import list_wal
 from holdfast.kv.manifests import ManifestStore
 from holdfast.kv.merging import merge, without_tombstones
 from holdfast.kv.names import contiguous, level_name, wal_name
 from holdfast.kv.plans import SourceSst
 from holdfast.kv.snapshots import Snapshot, Snapshots
-from holdfast.kv.tables import Cache, Table
-from holdfast.kv.tasks import cuts
+from holdfast.kv.sources import HEADS_SIZE, anchors, cuts, fetch_wal, table_of, within
+from holdfast.kv.tables import Cache
 from holdfast.runtime import Runtime
 
 TASK_SIZE = 128 << 20
 _TASK_SIZE_LEAST = 16 << 20  # below that, to start a task costs more than to read
-_HEADS_SIZE = 256 << 20  # footers and indexes of all SSTs that are cut, or that a task reads
 _WHOLE_SIZE_MAX = 1 << 20  # of an SST of the WAL that is read with one request
-_FETCHES = 8  # requests at the same time
 _BATCH_SIZE = 8 << 20  # of rows; with 1 MiB, Spark takes a third longer
 _READ_SIZE_LEAST = 1 << 20
 
@@ -115,10 +113,10 @@ def plan_scan(
     if not levels and not wal:
         return []
     ssts = [sst for unit in levels for sst in unit]
-    share = sum(sst.size for sst in ssts) // parallel
-    task_size = min(task_size, max(share, _TASK_SIZE_LEAST))
-    anchors = _anchors(bucket, ssts, task_size, runtime)
-    inside = [pair for pair in anchors if start < pair[0] and (stop is None or pair[0] < stop)]
+    size = sum(sst.size for sst in ssts)
+    task_size = min(task_size, max(size // parallel, _TASK_SIZE_LEAST))
+    found = anchors(bucket, ssts, task_size // 2, runtime) if size > task_size else []
+    inside = [pair for pair in found if start < pair[0] and (stop is None or pair[0] < stop)]
     bounds = cuts(inside, task_size)
     ranges = zip([start, *bounds], [*bounds, stop], strict=True)
     return [_task(levels, wal, first, behind) for first, behind in ranges]
@@ -126,7 +124,8 @@ def plan_scan(
 
 def scan_task(bucket: Bucket, task: ScanTask, runtime: Runtime) -> Iterator[Rows]:
     """The live rows, in chunks.  FileNotFoundError: nobody has kept what was planned."""
-    cache, fetched = Cache(_HEADS_SIZE, runtime), _fetch_wal(bucket, task, runtime)
+    cache = Cache(HEADS_SIZE, runtime)
+    fetched = fetch_wal(bucket, task.sources, task.start, task.stop, _WHOLE_SIZE_MAX, runtime)
     streams = [_stream(bucket, cache, fetched, run, task) for run in task.sources]
     for rows in merge(streams):
         live = without_tombstones(rows)
@@ -152,19 +151,9 @@ def _task(
     start: bytes,
     stop: bytes | None,
 ) -> ScanTask:
-    inside = [_within(unit, start, stop) for unit in levels]
+    inside = [within(unit, start, stop) for unit in levels]
     sources = tuple(map(tuple, [*wal, *(unit for unit in inside if unit)]))
     return ScanTask(sources, start, stop, sum(sst.size for unit in sources for sst in unit))
-
-
-def _within(unit: Sequence[SourceSst], start: bytes, stop: bytes | None) -> list[SourceSst]:
-    """The SSTs of a run that may hold keys with start <= key < stop."""
-    nexts = [sst.first_key for sst in unit[1:]]
-    return [
-        sst
-        for sst, behind in zip(unit, [*nexts, None], strict=True)
-        if (stop is None or sst.first_key < stop) and (behind is None or behind > start)
-    ]
 
 
 def _meets(info: SstInfo, start: bytes, stop: bytes | None) -> bool:
@@ -177,49 +166,6 @@ def _source(info: SstInfo) -> SourceSst:
     return SourceSst(name, info.size, info.filter_offset, info.row_count, info.first_key)
 
 
-def _anchors(
-    bucket: Bucket, ssts: Sequence[SourceSst], task_size: int, runtime: Runtime
-) -> list[tuple[bytes, int]]:
-    """First keys, and how many bytes begin there: of blocks, or of SSTs where those are small."""
-    if sum(sst.size for sst in ssts) <= task_size:
-        return []
-    large = [sst for sst in ssts if sst.size > task_size // 2]
-    small = [(sst.first_key, sst.size) for sst in ssts if sst.size <= task_size // 2]
-    cache = Cache(_HEADS_SIZE, runtime)
-
-    def blocks(sst: SourceSst) -> list[tuple[bytes, int]]:
-        index = _table(bucket, cache, sst).index
-        sizes = (behind - first for first, behind in map(index.span, range(len(index))))
-        return list(zip(index.first_keys, sizes, strict=True))
-
-    workers = runtime.workers(_FETCHES)
-    try:
-        found = workers.map(blocks, large)
-    finally:
-        workers.close()
-    return [anchor for anchors in (small, *found) for anchor in anchors]
-
-
-def _fetch_wal(bucket: Bucket, task: ScanTask, runtime: Runtime) -> dict[str, Rows]:
-    """The small SSTs of the WAL: a merge needs all of them from the beginning."""
-    names = [
-        sst.name
-        for unit in task.sources
-        for sst in unit
-        if sst.row_count is None and sst.size <= _WHOLE_SIZE_MAX
-    ]
-
-    def fetch(name: str) -> Rows:
-        _, rows = decode_sst(bucket.get(name), where=name)
-        return rows.range(task.start, task.stop)
-
-    workers = runtime.workers(_FETCHES)
-    try:
-        return dict(zip(names, workers.map(fetch, names), strict=True))
-    finally:
-        workers.close()
-
-
 def _stream(
     bucket: Bucket,
     cache: Cache,
@@ -230,11 +176,7 @@ def _stream(
     size = max(_BATCH_SIZE // len(task.sources), _READ_SIZE_LEAST)
     for sst in unit:
         if sst.name not in fetched:
-            table = _table(bucket, cache, sst)
+            table = table_of(bucket, cache, sst)
             yield from table.scan(task.start, task.stop, read_size=size, chunk_size=size)
         elif len(fetched[sst.name]):
             yield fetched[sst.name]
-
-
-def _table(bucket: Bucket, cache: Cache, sst: SourceSst) -> Table:
-    return Table(bucket, cache, sst.name, sst.size, sst.blocks_stop)

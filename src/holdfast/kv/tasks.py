@@ -15,22 +15,21 @@ from dataclasses import dataclass
 
 from holdfast.bucket.bucket import Bucket
 from holdfast.errors import CorruptError, JobLostError
-from holdfast.formats.sst import Info, Kind, Output, Rows, SstWriter, decode_sst
+from holdfast.formats.sst import Info, Kind, Output, Rows, SstWriter
 from holdfast.formats.sst.block import Compression
 from holdfast.kv.jobs import Job
 from holdfast.kv.merging import merge, without_tombstones
 from holdfast.kv.names import level_name
 from holdfast.kv.plans import CompactionOptions, Plan, SourceSst
+from holdfast.kv.sources import HEADS_SIZE, anchors, cuts, fetch_wal, table_of, within
 from holdfast.kv.tables import Cache, Table
 from holdfast.runtime import Runtime
 
 L0_SST_SIZE = 1 << 30  # L0 is not cut by key, but an object has a limit
-_HEADS_SIZE = 256 << 20  # footers, indexes and filters, of all SSTs that a task reads
 _READ_SIZE_MAX = 8 << 20  # bytes of a run in one request
 _MEMORY = 64 << 20  # for the chunks of all runs together
 _WHOLE_SIZE_MAX = 32 << 20  # of an SST of the WAL that is read at once
 _OUTPUT_SIZE = 72 << 20  # memory that is not written to costs nothing
-_FETCHES = 8  # requests at the same time
 _ID_TRIES = 4  # chance takes the same of 2^32 ids twice, hardly three times in a row
 _SHARE = 8  # an SST that is more than this part of a task may be cut at its blocks
 
@@ -75,14 +74,16 @@ def cut(
     """Tasks of about `task_size` bytes to read, in key order.  L0 is never cut."""
     bounds: list[bytes] = []
     if not plan.is_wal and plan.size > options.task_size:
-        bounds = cuts(_anchors(plan, options.task_size, bucket, runtime), options.task_size)
+        ssts = [sst for run in plan.sources for sst in run]
+        found = anchors(bucket, ssts, options.task_size // _SHARE, runtime)
+        bounds = cuts(found, options.task_size)
     ranges = list(zip([None, *bounds], [*bounds, None], strict=True))
     return [
         Task(
             job,
             number,
             len(ranges),
-            tuple(found for run in plan.sources if (found := _within(run, start, stop))),
+            tuple(part for run in plan.sources if (part := within(run, start, stop))),
             start,
             stop,
             plan.drop_tombstones,
@@ -94,25 +95,14 @@ def cut(
     ]
 
 
-def cuts(anchors: Iterable[tuple[bytes, int]], size: int) -> list[bytes]:
-    """Keys with about `size` bytes between them; `anchors` are keys, and what begins there."""
-    found: list[bytes] = []
-    held = 0
-    for key, weight in sorted(anchors):
-        if held and held + weight > size and (not found or key > found[-1]):
-            found.append(key)
-            held = 0
-        held += weight
-    return found
-
-
 def merge_task(bucket: Bucket, task: Task, runtime: Runtime | None = None) -> Merged:
     """Do it.  CorruptError if a source is damaged; FileNotFoundError if it is gone.
 
     JobLostError if the bucket knows that the job was ended.
     """
     runtime = runtime or Runtime()
-    cache, fetched = Cache(_HEADS_SIZE, runtime), _fetch_wal(bucket, task, runtime)
+    cache = Cache(HEADS_SIZE, runtime)
+    fetched = fetch_wal(bucket, task.sources, task.start, task.stop, _WHOLE_SIZE_MAX, runtime)
     reading = [_Reading(bucket, cache, fetched, run, task) for run in task.sources]
     sink = SstSink(bucket, task.job, runtime, task.sst_size, task.block_size, task.compression)
     for rows in merge([run.rows() for run in reading]):
@@ -214,34 +204,9 @@ class _Reading:
         if sst.name in self._fetched:
             rows = self._fetched.pop(sst.name)
             return [rows] if len(rows) else []
-        table = _table(self._bucket, self._cache, sst)
+        table = table_of(self._bucket, self._cache, sst)
         _check(sst, table)
         return table.scan(self._start, self._stop, read_size=self._read_size)
-
-
-def _fetch_wal(bucket: Bucket, task: Task, runtime: Runtime) -> dict[str, Rows]:
-    """What there is of the WAL in a task, but for huge SSTs; many are read at once.
-
-    They are small, and each may hold any key, so the merge needs all of them from the beginning.
-    """
-    names = [
-        sst.name
-        for run in task.sources
-        for sst in run
-        if sst.row_count is None and sst.size <= _WHOLE_SIZE_MAX
-    ]
-
-    def fetch(name: str) -> Rows:
-        info, rows = decode_sst(bucket.get(name), where=name)
-        if info.kind is not Kind.WAL:
-            raise CorruptError(name, 0, "an SST of the levels in the WAL")
-        return rows
-
-    workers = runtime.workers(_FETCHES)
-    try:
-        return dict(zip(names, workers.map(fetch, names), strict=True))
-    finally:
-        workers.close()
 
 
 def _check(sst: SourceSst, table: Table) -> None:
@@ -251,42 +216,3 @@ def _check(sst: SourceSst, table: Table) -> None:
     found = table.info
     if (found.row_count, found.first_key) != (sst.row_count, sst.first_key):
         raise CorruptError(sst.name, 0, "not the SST that the manifest names")
-
-
-def _anchors(
-    plan: Plan, task_size: int, bucket: Bucket, runtime: Runtime
-) -> list[tuple[bytes, int]]:
-    """First keys, and how many bytes begin there: of blocks, or of SSTs where those are small."""
-    ssts = [sst for run in plan.sources for sst in run]
-    large = [sst for sst in ssts if sst.size > task_size // _SHARE]
-    small = [(sst.first_key, sst.size) for sst in ssts if sst.size <= task_size // _SHARE]
-    cache = Cache(_HEADS_SIZE, runtime)
-
-    def blocks(sst: SourceSst) -> list[tuple[bytes, int]]:
-        index = _table(bucket, cache, sst).index
-        sizes = (stop - start for start, stop in map(index.span, range(len(index))))
-        return list(zip(index.first_keys, sizes, strict=True))
-
-    workers = runtime.workers(_FETCHES)
-    try:
-        found = workers.map(blocks, large)
-    finally:
-        workers.close()
-    return [anchor for anchors in (small, *found) for anchor in anchors]
-
-
-def _within(
-    run: Sequence[SourceSst], start: bytes | None, stop: bytes | None
-) -> tuple[SourceSst, ...]:
-    """The SSTs of a run that may hold keys with start <= key < stop."""
-    nexts = [sst.first_key for sst in run[1:]]
-    return tuple(
-        sst
-        for sst, behind in zip(run, [*nexts, None], strict=True)
-        if (stop is None or sst.first_key < stop)
-        and (start is None or behind is None or behind > start)
-    )
-
-
-def _table(bucket: Bucket, cache: Cache, sst: SourceSst) -> Table:
-    return Table(bucket, cache, sst.name, sst.size, sst.blocks_stop)

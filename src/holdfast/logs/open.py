@@ -18,6 +18,7 @@ from holdfast.logs.raft_wal import tasks as raft_wal_tasks
 from holdfast.logs.raft_wal.belongings import belongings_of, open_with
 from holdfast.logs.raft_wal.directory import is_raft_wal
 from holdfast.logs.raft_wal.meta_store import META_STORE
+from holdfast.logs.repairing import RepairPlan
 from holdfast.logs.shanghai import ShanghaiGuest, ShanghaiLog
 from holdfast.logs.shanghai.directory import read_mark, segment_sizes
 from holdfast.logs.shanghai.guest import check_segment, scan_segment
@@ -38,7 +39,7 @@ class Format:
     open_read_only: Callable[[Disk], Guest]
     scan_segment: Callable[..., "Iterator[pa.RecordBatch]"]  # see holdfast.logs.shanghai.guest
     check_segment: Callable[[Disk, SegmentInfo], Damage | None]  # each in a process of its own
-    plan_repair: Callable[..., Any]
+    plan_repair: Callable[..., RepairPlan[Any]]
     apply_repair: Callable[..., None]
     # See holdfast.logs.shanghai.rewrite; None where segments cannot be copied as they are.
     copy_segments: Callable[..., list[Copied]] | None = None

@@ -16,34 +16,34 @@ After a crash between 1 and 4 `resume` carries on where the log ends; opening th
     staging/txn-DIGEST.json               the last version that each application has committed
 """
 
-import hashlib
-import json
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 from holdfast import runtime
 from holdfast.disk import Disk, File
 from holdfast.errors import CorruptError, HoldfastError
 from holdfast.logs.log import BATCH_ENTRIES_MAX, BATCH_SIZE_MAX, Log
+from holdfast.staged import StagingArea, Transaction, new_job
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+__all__ = [
+    "Committed",
+    "Staged",
+    "Transaction",
+    "area",
+    "commit",
+    "new_job",
+    "resume",
+    "stage",
+    "sweep",
+]
+
 _INTENT = "staging/intent.json"
-_JOB = re.compile(r"[A-Za-z0-9-]{1,80}")
-_STALE_MS = 24 * 3_600_000
-
-
-@dataclass(frozen=True, slots=True)
-class Transaction:
-    """Versions of one application are committed in rising order, each at most once."""
-
-    app: str
-    version: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,17 +71,6 @@ class _Intent:
     transaction: Transaction | None
 
 
-def new_job(
-    transaction: Transaction | None = None,
-    *,
-    now_ms: Callable[[], int] = runtime.now_ms,
-    new_id: Callable[[], UUID] = runtime.new_id,
-) -> str:
-    """A name for all that one job stages.  It tells whose and how old a forgotten file is."""
-    owner = _digest(transaction.app) if transaction else "none"
-    return f"{owner}-{now_ms()}-{new_id().hex}"
-
-
 def stage(
     disk: Disk,
     job: str,
@@ -93,9 +82,7 @@ def stage(
     """Make a task's rows durable beside the log.  No other attempt's file has this name."""
     import pyarrow as pa
 
-    if not _JOB.fullmatch(job):
-        raise ValueError(f"{job!r} is no job name; new_job makes one")
-    name = f"staging/{job}.{partition}.{new_id().hex}.arrow"
+    name = area(disk).new_name(job, partition, new_id)
     disk.create(name, b"")
     file = disk.open(name, writable=True)
     entries = 0
@@ -133,13 +120,14 @@ def commit(
     the commit is still due: `resume` will finish it.
     """
     resume(log, disk)
-    if transaction is not None and committed_version(disk, transaction.app) >= transaction.version:
-        discard(disk, staged)
+    here = area(disk)
+    if here.has_committed(transaction):
+        here.remove(part.name for part in staged)
         return None
     names = tuple(part.name for part in sorted(staged, key=lambda part: part.partition))
     count = sum(part.entries for part in staged)
     intent = _Intent(log.last_index + 1, count, names, ordered, transaction)
-    disk.create(_INTENT, json.dumps(asdict(intent)).encode(), replace=True)
+    here.write_intent(asdict(intent), replace=True)
     return _carry_out(log, disk, intent)
 
 
@@ -149,43 +137,15 @@ def resume(log: Log, disk: Disk) -> Committed | None:
     return None if intent is None else _carry_out(log, disk, intent)
 
 
-def committed_version(disk: Disk, app: str) -> int:
-    """The last version that this application has committed; -1 for none."""
-    path = _transaction_path(app)
-    value = _read_json(disk, path)
-    if value is None:
-        return -1
-    try:
-        return int(value["version"])
-    except (KeyError, TypeError, ValueError) as error:
-        raise CorruptError(path, 0, f"not a transaction's record: {error!r}") from error
-
-
-def discard(disk: Disk, staged: Sequence[Staged]) -> None:
-    """Remove what was staged and will not be committed, unless a commit under way needs it."""
-    intent = _read_intent(disk)
-    needed = intent.files if intent else ()
-    here = _staged_files(disk)
-    for part in staged:
-        if part.name not in needed and part.name in here:
-            disk.remove(part.name)
-
-
 def sweep(disk: Disk, job: str, *, now_ms: Callable[[], int] = runtime.now_ms) -> list[str]:
-    """Remove what failed attempts of this job left, earlier jobs of its application, and what
-    nobody has committed for a day; return the names."""
+    """StagingArea.sweep, but for what a commit under way needs."""
     intent = _read_intent(disk)
-    needed = intent.files if intent else ()
-    owner = job.partition("-")[0]
-    swept = []
-    for name in _staged_files(disk):
-        whose, made_ms, *_ = (*name.removeprefix("staging/").split("-"), "")
-        stale = made_ms.isdigit() and now_ms() - int(made_ms) > _STALE_MS
-        mine = name.startswith(f"staging/{job}.") or (whose == owner != "none")
-        if name not in needed and (mine or stale):
-            disk.remove(name)
-            swept.append(name)
-    return swept
+    return area(disk).sweep(job, needed=intent.files if intent else (), now_ms=now_ms)
+
+
+def area(disk: Disk) -> StagingArea:
+    """Where the tasks' rows are."""
+    return StagingArea(disk, "staging", ".arrow")
 
 
 def _carry_out(log: Log, disk: Disk, intent: _Intent) -> Committed:
@@ -204,14 +164,7 @@ def _carry_out(log: Log, disk: Disk, intent: _Intent) -> Committed:
         position += len(payloads)
     if position != intent.count:
         raise CorruptError(_INTENT, 0, f"{position} rows are staged, not {intent.count}")
-    if intent.transaction is not None:
-        record = json.dumps(asdict(intent.transaction)).encode()
-        disk.create(_transaction_path(intent.transaction.app), record, replace=True)
-    disk.remove(_INTENT)
-    here = _staged_files(disk)
-    for name in intent.files:
-        if name in here:
-            disk.remove(name)
+    area(disk).finish(intent.transaction, intent.files)
     last = intent.first_index + intent.count - 1
     return Committed(intent.first_index, last, intent.transaction)
 
@@ -274,7 +227,7 @@ def _refuse_unfit(batch: "pa.RecordBatch") -> None:
 
 
 def _read_intent(disk: Disk) -> _Intent | None:
-    value = _read_json(disk, _INTENT)
+    value = area(disk).read_intent()
     if value is None:
         return None
     try:
@@ -288,37 +241,6 @@ def _read_intent(disk: Disk) -> _Intent | None:
         )
     except (KeyError, TypeError, ValueError) as error:
         raise CorruptError(_INTENT, 0, f"not a commit's intent: {error!r}") from error
-
-
-def _read_json(disk: Disk, path: str) -> dict[str, Any] | None:
-    try:
-        file = disk.open(path)
-    except FileNotFoundError:
-        return None
-    try:
-        value = json.loads(bytes(file.map()))
-    except ValueError as error:
-        raise CorruptError(path, 0, f"not JSON: {error}") from error
-    finally:
-        file.close()
-    if not isinstance(value, dict):
-        raise CorruptError(path, 0, "not a JSON object")
-    return value
-
-
-def _staged_files(disk: Disk) -> list[str]:
-    try:
-        return [f"staging/{n}" for n in disk.list("staging") if n.endswith(".arrow")]
-    except FileNotFoundError:
-        return []
-
-
-def _transaction_path(app: str) -> str:
-    return f"staging/txn-{_digest(app)}.json"
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 class _Sink:

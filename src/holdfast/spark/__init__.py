@@ -6,16 +6,18 @@ from typing import TYPE_CHECKING, Any
 from holdfast.errors import MissingError
 
 if TYPE_CHECKING:
+    from holdfast.spark.bars import read_bars
     from holdfast.spark.classcache import warm
     from holdfast.spark.kv_reader import pinned
     from holdfast.spark.sessions import session
     from holdfast.spark.sources import register
 
-__all__ = ["pinned", "register", "session", "warm"]
+__all__ = ["pinned", "read_bars", "register", "session", "warm"]
 
 # No module has the name of what it holds: importing the module would hide the function.
 _HOMES = {
     "pinned": "holdfast.spark.kv_reader",
+    "read_bars": "holdfast.spark.bars",
     "register": "holdfast.spark.sources",
     "session": "holdfast.spark.sessions",
     "warm": "holdfast.spark.classcache",

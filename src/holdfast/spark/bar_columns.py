@@ -6,11 +6,15 @@ and `time` TIMESTAMP, cut to microseconds, is there for whoever asks for it.
 """
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - Spark's custom
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
+    ArrayType,
     BooleanType,
     ByteType,
     DataType,
@@ -51,6 +55,7 @@ _TYPES: dict[str, DataType] = {
     "<U16": StringType(),
 }
 _ROWS = 1 << 16  # in a batch
+_PACK = 1 << 12  # bars in a packed row
 
 
 def spark_schema(schema: Schema, columns: Sequence[str] | None) -> StructType:
@@ -88,33 +93,99 @@ class Shape:
 
     def batches(self, symbols: Sequence[str], found: Sequence[Rows]) -> list[pa.RecordBatch]:
         """The rows of some files, one after the other."""
+        columns = self._joined(found)
         counts = [len(rows.times_ns) for rows in found]
-        times = np.concatenate([rows.times_ns for rows in found])
-        stored = [
-            np.concatenate(pieces) if len(found) > 1 else pieces[0]
-            for pieces in zip(*(rows.columns for rows in found), strict=True)
-        ]
         codes = np.repeat(np.arange(len(symbols), dtype=np.int32), counts)
         names = pa.array(symbols, pa.string())
         batches = []
-        for start in range(0, len(times), _ROWS):
+        for start in range(0, len(codes), _ROWS):
             cut = slice(start, start + _ROWS)
-            columns = dict(zip(self.stored, stored, strict=True))
-            arrays = []
-            for field in self._schema:
-                if field.name == SYMBOL:
-                    array = pa.DictionaryArray.from_arrays(codes[cut], names).dictionary_decode()
-                elif field.name == TIMEFRAME:
-                    array = pa.repeat(self._timeframe, len(times[cut]))
-                elif field.name == EPOCH_NS:
-                    array = pa.array(times[cut])
-                elif field.name == TIME:
-                    array = pa.array(times[cut] // 1000).view(field.type)
-                else:
-                    array = _array(columns[field.name][cut], field.type)
-                arrays.append(array)
+            own = pa.DictionaryArray.from_arrays(codes[cut], names).dictionary_decode()
+            fixed = {SYMBOL: own, TIMEFRAME: pa.repeat(self._timeframe, len(own))}
+            arrays = [
+                fixed[field.name]
+                if field.name in fixed
+                else _array(columns[field.name][cut], field.type)
+                for field in self._schema
+            ]
             batches.append(pa.RecordBatch.from_arrays(arrays, schema=self._schema))
         return batches
+
+    def _joined(self, found: Sequence[Rows]) -> dict[str, np.ndarray]:
+        """All columns but those that a symbol has in common."""
+        times = np.concatenate([rows.times_ns for rows in found])
+        columns = {EPOCH_NS: times}
+        if TIME in self._schema.names:
+            columns[TIME] = times // 1000
+        pieces = zip(*(rows.columns for rows in found), strict=True)
+        for name, parts in zip(self.stored, pieces, strict=True):
+            columns[name] = np.concatenate(parts) if len(parts) > 1 else parts[0]
+        return columns
+
+
+class PackedShape(Shape):
+    """Makes rows of many bars of one symbol each, with arrays for columns.
+
+    Spark takes every row of a Python source apart in its slowest way.  Arrays pass as they are, and
+    `unpacked` makes rows of them in the code that Spark compiles for a query.
+    """
+
+    def batches(self, symbols: Sequence[str], found: Sequence[Rows]) -> list[pa.RecordBatch]:
+        columns = self._joined(found)
+        stops = np.cumsum([len(rows.times_ns) for rows in found])
+        starts = [
+            np.arange(stop - len(rows.times_ns), stop, _PACK)
+            for stop, rows in zip(stops, found, strict=True)
+        ]
+        names = pa.array(np.repeat(symbols, [len(own) for own in starts]), pa.string())
+        bounds = np.append(np.concatenate(starts), stops[-1]).astype(np.int32)
+        firsts = np.searchsorted(bounds, np.arange(0, stops[-1], _ROWS))
+        return [
+            self._batch(names[first:last], bounds[first : last + 1], columns)
+            for first, last in pairwise([*firsts.tolist(), len(names)])
+            if last > first
+        ]
+
+    def _batch(
+        self, names: pa.Array, bounds: np.ndarray, columns: dict[str, np.ndarray]
+    ) -> pa.RecordBatch:
+        cut, offsets = slice(bounds[0], bounds[-1]), pa.array(bounds - bounds[0])
+        fixed = {SYMBOL: names, TIMEFRAME: pa.repeat(self._timeframe, len(names))}
+        arrays = []
+        for field in self._schema:
+            if (array := fixed.get(field.name)) is None:
+                values = _array(columns[field.name][cut], field.type.value_type)
+                array = pa.ListArray.from_arrays(offsets, values, field.type)
+            arrays.append(array)
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+
+def packed_schema(schema: StructType) -> StructType:
+    """The same with arrays of all but what a symbol has in common."""
+    return StructType(
+        [
+            field
+            if field.name in (SYMBOL, TIMEFRAME)
+            else StructField(field.name, ArrayType(field.dataType, containsNull=False), False)
+            for field in schema
+        ]
+    )
+
+
+def unpacked(frame: DataFrame, columns: Sequence[str]) -> DataFrame:
+    """Rows of what was read packed: these columns, of which at least EPOCH_NS is there."""
+    at, value = "packed_at", "packed_epoch_ns"
+    exploded = frame.select("*", F.posexplode(EPOCH_NS).alias(at, value))
+    return exploded.select(
+        *(
+            F.col(value).alias(name)
+            if name == EPOCH_NS
+            else F.col(name)
+            if name in (SYMBOL, TIMEFRAME)
+            else F.col(name)[F.col(at)].alias(name)
+            for name in columns
+        )
+    )
 
 
 def _array(column: np.ndarray, wanted: pa.DataType) -> pa.Array:
@@ -122,6 +193,8 @@ def _array(column: np.ndarray, wanted: pa.DataType) -> pa.Array:
         wide = np.zeros((len(column), 2), np.uint64)
         wide[:, 0] = column
         return pa.Array.from_buffers(wanted, len(column), [None, pa.py_buffer(wide.tobytes())])
+    if pa.types.is_timestamp(wanted):
+        return pa.array(column).view(wanted)
     return pa.array(column, wanted, safe=False)
 
 

@@ -1,8 +1,4 @@
-"""The options of the data source `holdfast-bars`, read once and refused where they make no sense.
-
-Names are in camel case and in any case; what is not known is refused, because a misspelt option
-that is ignored reads the wrong rows in silence.
-"""
+"""The options of the data source `holdfast-bars`, read once, and refused if they make no sense."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -10,10 +6,11 @@ from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 from holdfast.bars.query import Span
-from holdfast.bars.staging import Transaction
 from holdfast.bars.tables import span_of
 from holdfast.disk import OsDisk
 from holdfast.formats.bar_time import parse_timeframe
+from holdfast.spark.option_values import flag, number, refuse_unfit, spelled, transaction
+from holdfast.staged import Transaction
 
 Use = Literal["read", "write", "writeStream"]
 
@@ -27,6 +24,7 @@ _USES: dict[str, tuple[Use, ...]] = {
     "start": ("read",),
     "end": ("read",),
     "columns": ("read",),
+    "packed": ("read",),
     "maxPartitionBytes": ("read",),
     "ticks": ("write", "writeStream"),
     "symbol": ("write", "writeStream"),
@@ -35,10 +33,9 @@ _USES: dict[str, tuple[Use, ...]] = {
     "checkpointLocation": ("write", "writeStream"),  # of the stream whose batch is written
     "queryName": ("writeStream",),
 }
-_SPELLING = {name.lower(): name for name in _USES}
 _YEARS = re.compile(r"([12][0-9]{3})(?:-([12][0-9]{3}))?")
-_NUMBER_MAX = 2**63
 _ALWAYS = Span()
+PARTITION_BYTES = 32 * 2**20
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +50,8 @@ class BarOptions:
     years: tuple[int, ...] | None = None
     span: Span = _ALWAYS
     columns: tuple[str, ...] | None = None
-    partition_bytes: int = 16 * 2**20
+    packed: bool = False
+    partition_bytes: int = PARTITION_BYTES
     ticks: bool = False
     symbol: str | None = None
     transaction: Transaction | None = None
@@ -61,10 +59,7 @@ class BarOptions:
 
     def only_for(self, use: Use) -> "BarOptions":
         """Refuse what has no meaning there: Spark tells only now whether it reads or writes."""
-        strange = [name for name in self.given if use not in _USES[name]]
-        if strange:
-            fit = ", ".join(name for name, uses in _USES.items() if use in uses)
-            raise ValueError(f"remove the option {strange[0]}: {use} takes {fit}")
+        refuse_unfit(self.given, use, _USES)
         return self.complete()
 
     def choosing(self, columns: Sequence[str]) -> "BarOptions":
@@ -82,12 +77,7 @@ class BarOptions:
 
 def parse_options(options: Mapping[str, str]) -> BarOptions:
     """ValueError with what to do on its first line."""
-    values: dict[str, str] = {}
-    for key, value in options.items():
-        if key.lower() not in _SPELLING:
-            known = ", ".join(sorted(_SPELLING.values(), key=str.lower))
-            raise ValueError(f"remove the option {key!r}: holdfast-bars knows {known}")
-        values[_SPELLING[key.lower()]] = value
+    values = spelled(options, _USES, "holdfast-bars")
     if "timeframe" in values:
         parse_timeframe(values["timeframe"])
     return BarOptions(
@@ -99,10 +89,11 @@ def parse_options(options: Mapping[str, str]) -> BarOptions:
         years=_years(values),
         span=_span(values),
         columns=_words(values, "columns"),
-        partition_bytes=_number(values, "maxPartitionBytes", 16 * 2**20),
-        ticks=_flag(values, "ticks"),
+        packed=flag(values, "packed", default=False),
+        partition_bytes=number(values, "maxPartitionBytes") or PARTITION_BYTES,
+        ticks=flag(values, "ticks", default=False),
         symbol=values.get("symbol"),
-        transaction=_transaction(values),
+        transaction=transaction(values),
         checkpoint=values.get("checkpointLocation"),
     )
 
@@ -139,28 +130,3 @@ def _span(values: Mapping[str, str]) -> Span:
         return span_of(moment("start"), moment("end"), None, "last")
     except ValueError as error:
         raise ValueError(f"set start and end to such as 2021-03-01T09:30: {error}") from error
-
-
-def _number(values: Mapping[str, str], name: str, default: int) -> int:
-    text = values.get(name, str(default))
-    if not (text.isascii() and text.isdecimal() and 1 <= int(text) < _NUMBER_MAX):
-        raise ValueError(f"set {name} to a number from 1 on, not {text!r}")
-    return int(text)
-
-
-def _flag(values: Mapping[str, str], name: str) -> bool:
-    text = values.get(name, "false").lower()
-    if text not in ("true", "false"):
-        raise ValueError(f"set {name} to true or false, not {text!r}")
-    return text == "true"
-
-
-def _transaction(values: Mapping[str, str]) -> Transaction | None:
-    app, version = values.get("txnAppId"), values.get("txnVersion")
-    if app is None and version is None:
-        return None
-    if not app or version is None:
-        raise ValueError("set both txnAppId and txnVersion, or neither")
-    if not (version.isascii() and version.isdecimal() and int(version) < _NUMBER_MAX):
-        raise ValueError(f"set txnVersion to a number from 0 on, not {version!r}")
-    return Transaction(app, int(version))

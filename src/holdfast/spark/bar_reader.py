@@ -18,8 +18,9 @@ from holdfast import runtime
 from holdfast.bars.pinned import UNSURE, Pin, PinnedFile, PinningReader, Stamp, Stamps, read_pinned
 from holdfast.bars.query import Rows
 from holdfast.disk import OsDisk
-from holdfast.spark.bar_columns import Shape, spark_schema
+from holdfast.spark.bar_columns import PackedShape, Shape, packed_schema, spark_schema
 from holdfast.spark.bar_options import BarOptions
+from holdfast.spark.workers import freeze_imports
 
 _CLOCK_STEP_NS = 20_000_000  # two changes within it may have the same time
 _FILE_COST = 1 << 16  # to open a file costs as much as to read so many bytes
@@ -39,7 +40,8 @@ def infer_schema(options: BarOptions) -> StructType:
         schema = guest.schema_of_any(options.symbols, options.timeframe, options.attributes)
     if schema is None:
         raise _nothing(options)
-    return spark_schema(schema, options.columns)
+    found = spark_schema(schema, options.columns)
+    return packed_schema(found) if options.packed else found
 
 
 class BarReading(DataSourceReader):
@@ -55,8 +57,10 @@ class BarReading(DataSourceReader):
         return [BarPartition(part) for part in share_out(pin, self._options.partition_bytes)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        freeze_imports()
         if isinstance(partition, BarPartition):  # else Spark's own, when nothing had to be read
-            shape = Shape(self._schema, self._options.timeframe)
+            kind = PackedShape if self._options.packed else Shape
+            shape = kind(self._schema, self._options.timeframe)
             yield from read_batches(self._options.path, partition.pin, shape)
 
 

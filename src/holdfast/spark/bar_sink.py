@@ -1,9 +1,9 @@
 """DataFrames and streams written to bar stores, all or nothing, exactly once.
 
-Tasks stage their rows durably in the root; the driver becomes its owner for as long as it takes to
-commit them as transaction groups, shown all at once (see holdfast.bars.staging).  What a failed,
-killed or speculative attempt staged is swept by the commit or the abort, or by the application's
-next commit.
+Every task writes a log of its own into the root; the driver becomes the owner for as long as it
+takes to commit them as transaction groups, shown all at once (see holdfast.bars.staging).  What a
+failed, killed or speculative attempt wrote is swept by the commit or the abort, or by the
+application's next commit; what a task writes that outlives its job, by any commit a day later.
 
 Of two rows for one interval the later counts, in the order of partitions and rows; of ticks all do.
 """
@@ -15,7 +15,6 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark import TaskContext
 from pyspark.sql.datasource import (
     DataSourceArrowWriter,
     DataSourceStreamArrowWriter,
@@ -36,9 +35,9 @@ from holdfast.errors import HoldfastError
 from holdfast.spark.bar_columns import EPOCH_NS, SYMBOL, TIME, TIMEFRAME, can_hold
 from holdfast.spark.bar_options import BarOptions
 from holdfast.spark.checkpoints import settle
+from holdfast.spark.workers import current_batch, current_task, freeze_imports
 
 _LOG = logging.getLogger("holdfast")
-_QUERY_ID, _BATCH_ID = "sql.streaming.queryId", "streaming.sql.batchId"
 _MOMENTS = {EPOCH_NS: (LongType,), TIME: (TimestampType, TimestampNTZType)}
 
 
@@ -68,11 +67,12 @@ class _Sink:
     def _stage(
         self, batches: Iterator[pa.RecordBatch], transaction: staging.Transaction | None
     ) -> staging.Staged:
+        freeze_imports()
         options = self._options
         return staging.stage(
             self._disk,
             self._job(transaction),
-            _task().partitionId(),
+            current_task().partitionId(),
             (shaped(batch, options.symbol) for batch in batches if batch.num_rows),
             options.timeframe,
             options.attributes,
@@ -111,7 +111,7 @@ def commit_staged(
 
 def _swept(disk: OsDisk, job: str) -> None:
     try:
-        staging.sweep(disk, job)
+        staging.area(disk).sweep(job)
     except OSError as error:
         _LOG.warning("%s: orphans could not be removed: %s", disk, error)
 
@@ -130,7 +130,7 @@ class BarWriter(_Sink, DataSourceArrowWriter):
         self._commit([part.staged for part in _told(messages)], self._transaction)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        staging.sweep(self._disk, self._job(self._transaction))
+        staging.area(self._disk).sweep(self._job(self._transaction))
 
 
 class BarStreamWriter(_Sink, DataSourceStreamArrowWriter):
@@ -140,11 +140,8 @@ class BarStreamWriter(_Sink, DataSourceStreamArrowWriter):
     """
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedBars:
-        query = _task().getLocalProperty(_QUERY_ID)
-        batch = _task().getLocalProperty(_BATCH_ID)
-        if query is None or batch is None:
-            raise HoldfastError("this is no streaming query: use write instead of writeStream")
-        transaction = staging.Transaction(query, int(batch))
+        query, batch = current_batch()
+        transaction = staging.Transaction(query, batch)
         return StagedBars(self._stage(iterator, transaction), query)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
@@ -155,7 +152,7 @@ class BarStreamWriter(_Sink, DataSourceStreamArrowWriter):
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         if parts := _told(messages):  # if no task got that far, the next commit sweeps
             transaction = staging.Transaction(str(parts[0].query), batchId)
-            staging.sweep(self._disk, self._job(transaction))
+            staging.area(self._disk).sweep(self._job(transaction))
 
 
 def check_columns(schema: StructType, symbol: str | None) -> None:
@@ -203,10 +200,3 @@ def shaped(batch: pa.RecordBatch, symbol: str | None) -> pa.RecordBatch:
 
 def _told(messages: list[WriterCommitMessage | None]) -> list[StagedBars]:
     return [message for message in messages if isinstance(message, StagedBars)]
-
-
-def _task() -> TaskContext:
-    task = TaskContext.get()
-    if task is None:
-        raise HoldfastError("rows are staged by Spark's tasks alone")
-    return task

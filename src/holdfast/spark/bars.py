@@ -8,10 +8,13 @@ and `timeframe` STRING.  A reader is a guest: it may run beside a live owner, an
 locks or cleans.
 """
 
+from collections.abc import Sequence
+
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
-from holdfast.spark.bar_columns import refuse_other
+from holdfast.spark.bar_columns import EPOCH_NS, refuse_other, unpacked
 from holdfast.spark.bar_options import parse_options
 from holdfast.spark.bar_reader import BarReading, infer_schema
 from holdfast.spark.bar_sink import BarStreamWriter, BarWriter
@@ -29,7 +32,9 @@ class BarSource(DataSource):
       start, end            only rows from then to then, both included: 2021-03-01T09:30, UTC, or
                             nanoseconds since 1970; a bar counts if any of its interval does
       columns               only these, separated by commas; Spark itself cannot leave out any
-      maxPartitionBytes     what one task reads, about (default 16 MiB)
+      packed                true: a row holds some thousand bars of a symbol, each of its columns an
+                            array of as many values (default false); see holdfast.spark.read_bars
+      maxPartitionBytes     what one task reads, about (default 32 MiB)
 
     Options of write and writeStream
       symbol                of all rows, if there is no column `symbol`
@@ -69,3 +74,25 @@ class BarSource(DataSource):
         if overwrite:
             raise ValueError("use outputMode append: no bar replaces another interval's")
         return BarStreamWriter(self._parsed.only_for("writeStream"), schema)
+
+
+def read_bars(
+    spark: SparkSession,
+    path: str,
+    timeframe: str,
+    attributes: str,
+    *,
+    columns: Sequence[str] | None = None,
+    **options: str,
+) -> DataFrame:
+    """The same rows as the format's, faster: they are read packed, and unpacked by Spark itself.
+
+    `options` are those of read, such as symbols="AAPL,MSFT" and start="2021-03-01".
+    """
+    reader = spark.read.format(BarSource.name()).options(**options, packed="true")
+    reader = reader.option("timeframe", timeframe).option("attributes", attributes)
+    if columns is not None:
+        wanted = dict.fromkeys([*columns, EPOCH_NS])  # by which the rows are told apart
+        reader = reader.option("columns", ",".join(wanted))
+    packed = reader.load(path)
+    return unpacked(packed, packed.columns if columns is None else columns)

@@ -1,8 +1,4 @@
-"""The options of the data source `holdfast-kv`, read once and refused where they make no sense.
-
-Names are in camel case and in any case; what is not known is refused, because a misspelt option
-that is ignored reads the wrong rows in silence.
-"""
+"""The options of the data source `holdfast-kv`, read once and refused where they make no sense."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -13,6 +9,7 @@ from holdfast.bucket import Bucket, connect
 from holdfast.disk import OsDisk
 from holdfast.kv.cas import open_bucket
 from holdfast.kv.view import bounds
+from holdfast.spark.option_values import number, refuse_unfit, spelled, transaction
 
 Use = Literal["read", "readStream", "write", "writeStream"]
 Duplicates = Literal["last", "error"]
@@ -23,7 +20,6 @@ COLUMNS = ("key", "value", "sequence")
 STREAM_COLUMNS = (*COLUMNS, "deleted")
 _ENCODINGS: dict[str, Callable[[str], bytes]] = {"utf-8": str.encode, "hex": bytes.fromhex}
 _BUCKET = "bucket."  # what follows is for the object store's client
-_NUMBER_MAX = 2**63
 
 # Which option is for what.
 _USES: dict[str, tuple[Use, ...]] = {
@@ -51,7 +47,6 @@ _USES: dict[str, tuple[Use, ...]] = {
     "checkpointLocation": ("write", "writeStream"),  # of the stream whose batch is written
     "queryName": ("writeStream",),
 }
-_SPELLING = {name.lower(): name for name in _USES}
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,10 +113,7 @@ class KvOptions:
 
     def only_for(self, use: Use) -> "KvOptions":
         """Refuse what has no meaning there: Spark tells only now whether it reads or writes."""
-        strange = [name for name in self.given if use not in _USES[name]]
-        if strange:
-            fit = ", ".join(name for name, uses in _USES.items() if use in uses)
-            raise ValueError(f"remove the option {strange[0]}: {use} takes {fit}")
+        refuse_unfit(self.given, use, _USES)
         if self.where is None:
             ends = {"read": "load", "readStream": "load", "write": "save", "writeStream": "start"}
             raise ValueError(f"name the store: .{ends[use]}('/the/directory') or a bucket's URL")
@@ -145,43 +137,36 @@ def parse_options(options: Mapping[str, str]) -> KvOptions:
     )
     if "manifestId" in values and "snapshotId" in values:
         raise ValueError("set manifestId or snapshotId, not both")
-    number = _numbers(values)
+    once = transaction(values)
     return KvOptions(
         given=tuple(values),
         where=address_of(values["path"], values.get("cas"), client) if "path" in values else None,
         start=start,
         stop=stop,
         columns=_columns(values),
-        partition_bytes=number("maxPartitionBytes"),
-        manifest_id=number("manifestId"),
+        partition_bytes=number(values, "maxPartitionBytes"),
+        manifest_id=number(values, "manifestId"),
         snapshot_id=_uuid(values),
-        ttl_s=number("snapshotTtlSeconds"),
+        ttl_s=number(values, "snapshotTtlSeconds"),
         pin=_choice(values, "pin", {"true": True, "false": False}, "true"),
-        first_wal_id=_first_wal_id(values, number),
-        files_max=number("maxFilesPerTrigger"),
+        first_wal_id=_first_wal_id(values),
+        files_max=number(values, "maxFilesPerTrigger"),
         fail_on_data_loss=_choice(values, "failOnDataLoss", {"true": True, "false": False}, "true"),
         sort=_choice(values, "sort", {"task": "task", "none": "none"}, "task"),
         duplicates=_choice(values, "duplicates", {"last": "last", "error": "error"}, "last"),
         compression=_choice(values, "compression", {"none": None, "zstd": "zstd"}, "none"),
-        run_bytes=min(number("runBytes") or 256 << 20, 1 << 30),
-        transaction=_transaction(values, number),
+        run_bytes=min(number(values, "runBytes") or 256 << 20, 1 << 30),
+        transaction=(once.app, once.version) if once else None,
         checkpoint=values.get("checkpointLocation"),
     )
 
 
 def _sorted_out(options: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
     """Our options by their names, and those for the object store."""
-    values: dict[str, str] = {}
-    client: dict[str, str] = {}
-    for key, value in options.items():
-        if key.lower().startswith(_BUCKET):
-            client[key[len(_BUCKET) :]] = value
-        elif key.lower() in _SPELLING:
-            values[_SPELLING[key.lower()]] = value
-        else:
-            known = ", ".join([*sorted(_SPELLING.values(), key=str.lower), f"{_BUCKET}*"])
-            raise ValueError(f"remove the option {key!r}: holdfast-kv knows {known}")
-    return values, client
+    client = {key: value for key, value in options.items() if key.lower().startswith(_BUCKET)}
+    ours = {key: value for key, value in options.items() if key not in client}
+    values = spelled(ours, _USES, "holdfast-kv", f"{_BUCKET}*")
+    return values, {key[len(_BUCKET) :]: value for key, value in client.items()}
 
 
 def _key(values: Mapping[str, str], name: str, decode: Callable[[str], bytes]) -> bytes | None:
@@ -204,18 +189,6 @@ def _columns(values: Mapping[str, str]) -> tuple[str, ...] | None:
     return names
 
 
-def _numbers(values: Mapping[str, str]) -> Callable[..., int | None]:
-    def number(name: str, least: int = 1) -> int | None:
-        text = values.get(name)
-        if text is None:
-            return None
-        if not (text.isascii() and text.isdecimal() and least <= int(text) < _NUMBER_MAX):
-            raise ValueError(f"set {name} to a number from {least} on, not {text!r}")
-        return int(text)
-
-    return number
-
-
 def _uuid(values: Mapping[str, str]) -> UUID | None:
     if "snapshotId" not in values:
         return None
@@ -236,23 +209,10 @@ def _choice(
     return choices[text]
 
 
-def _first_wal_id(
-    values: Mapping[str, str], number: Callable[..., int | None]
-) -> int | Literal["earliest", "latest"] | None:
+def _first_wal_id(values: Mapping[str, str]) -> int | Literal["earliest", "latest"] | None:
     text = values.get("startingWalId", "").lower()
     if text == "earliest":
         return "earliest"
     if text == "latest":
         return "latest"
-    return number("startingWalId")
-
-
-def _transaction(
-    values: Mapping[str, str], number: Callable[..., int | None]
-) -> tuple[str, int] | None:
-    app, version = values.get("txnAppId"), number("txnVersion", 0)
-    if app is None and version is None:
-        return None
-    if not app or version is None:
-        raise ValueError("set both txnAppId and txnVersion, or neither")
-    return app, version
+    return number(values, "startingWalId")

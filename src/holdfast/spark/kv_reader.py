@@ -30,6 +30,7 @@ from holdfast.kv.scans import ScanTask, State, plan_scan, scan_task
 from holdfast.kv.snapshots import Snapshot, Snapshots
 from holdfast.runtime import Runtime
 from holdfast.spark.kv_options import COLUMNS, Address, KvOptions, address_of
+from holdfast.spark.workers import freeze_imports
 
 TTL_S = 3600
 _FIELDS = {
@@ -88,6 +89,7 @@ class KvReader(DataSourceReader):
         return [KvPartition(task, pin) for task in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        freeze_imports()
         if not isinstance(partition, KvPartition):  # Spark's own, when nothing had to be read
             return
         runtime, address = Runtime(), self._options.address

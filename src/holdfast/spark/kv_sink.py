@@ -15,7 +15,6 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark import TaskContext
 from pyspark.sql.datasource import (
     DataSourceArrowWriter,
     DataSourceStreamArrowWriter,
@@ -25,7 +24,7 @@ from pyspark.sql.types import BinaryType, BooleanType, StringType, StructType
 
 from holdfast import runtime
 from holdfast.bucket import Bucket
-from holdfast.errors import HoldfastError, JobLostError
+from holdfast.errors import JobLostError
 from holdfast.formats.manifest import Manifest
 from holdfast.formats.sst import Rows
 from holdfast.kv import Options
@@ -36,9 +35,9 @@ from holdfast.kv.unsorted import Run, arrange, write_runs
 from holdfast.runtime import Runtime
 from holdfast.spark.checkpoints import settle
 from holdfast.spark.kv_options import KvOptions
+from holdfast.spark.workers import current_batch, current_task, freeze_imports
 
 Transaction = tuple[str, int]
-_QUERY_ID, _BATCH_ID = "sql.streaming.queryId", "streaming.sql.batchId"
 
 
 @dataclass(frozen=True)
@@ -66,7 +65,8 @@ class _Sink:
         begin: Callable[[Bucket], BulkJob | None],
         query: str | None = None,
     ) -> WrittenRuns:
-        partition = _task().partitionId()
+        freeze_imports()
+        partition = current_task().partitionId()
         chunks = (_rows(batch, self._has_deleted) for batch in batches if batch.num_rows)
         first = next(chunks, None)
         if first is None:
@@ -146,11 +146,8 @@ class KvStreamWriter(_Sink, DataSourceStreamArrowWriter):
     """
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WrittenRuns:
-        query = _task().getLocalProperty(_QUERY_ID)
-        batch = _task().getLocalProperty(_BATCH_ID)
-        if query is None or batch is None:
-            raise HoldfastError("this is no streaming query: use write instead of writeStream")
-        transaction = query, int(batch)
+        query, batch = current_batch()
+        transaction = query, batch
 
         def begin(bucket: Bucket) -> BulkJob | None:
             id = _job_id(*transaction)
@@ -214,10 +211,3 @@ def _told(messages: list[WriterCommitMessage | None]) -> list[WrittenRuns]:
     """Of the tasks that have written something, in the order of their partitions."""
     found = [part for part in messages if isinstance(part, WrittenRuns) and part.job is not None]
     return sorted(found, key=lambda part: part.partition)
-
-
-def _task() -> TaskContext:
-    task = TaskContext.get()
-    if task is None:
-        raise HoldfastError("rows are written by Spark's tasks alone")
-    return task

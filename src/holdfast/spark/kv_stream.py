@@ -37,6 +37,7 @@ from holdfast.kv.snapshots import Snapshots, active_ids
 from holdfast.runtime import Runtime
 from holdfast.spark.kv_options import STREAM_COLUMNS, KvOptions
 from holdfast.spark.kv_reader import kv_schema, shaped
+from holdfast.spark.workers import freeze_imports
 
 TTL_S = 24 * 3600
 _TASK_SIZE = 32 << 20
@@ -131,6 +132,7 @@ class KvStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [WalPartition(tuple(group)) for group in groups]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        freeze_imports()
         if not isinstance(partition, WalPartition):  # Spark's own, when nothing had to be read
             return
         schema = to_arrow_schema(kv_schema(self._columns, changes=True), timezone="UTC")

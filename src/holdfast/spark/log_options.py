@@ -1,8 +1,4 @@
-"""The options of the data source `holdfast-log`, read once and refused where they make no sense.
-
-Names are in camel case and in any case; what is not known is refused, because a misspelt option
-that is ignored reads the wrong rows in silence.
-"""
+"""The options of the data source `holdfast-log`, read once and refused where they make no sense."""
 
 import json
 from collections.abc import Mapping
@@ -12,7 +8,8 @@ from typing import Literal, get_args
 from holdfast.disk import OsDisk
 from holdfast.logs.open import FORMATS
 from holdfast.logs.scan_plan import FOREVER
-from holdfast.logs.staging import Transaction
+from holdfast.spark.option_values import flag, number, refuse_unfit, spelled, transaction
+from holdfast.staged import Transaction
 
 Mode = Literal["FAILFAST", "PERMISSIVE", "DROPMALFORMED"]
 Use = Literal["read", "readStream", "write", "writeStream"]
@@ -39,7 +36,6 @@ _USES: dict[str, tuple[Use, ...]] = {
     "checkpointLocation": ("write", "writeStream"),  # of the stream whose batch is written
     "queryName": ("writeStream",),
 }
-_SPELLING = {name.lower(): name for name in _USES}
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +59,7 @@ class LogOptions:
 
     def only_for(self, use: Use) -> "LogOptions":
         """Refuse what has no meaning there: Spark tells only now whether it reads or writes."""
-        strange = [name for name in self.given if use not in _USES[name]]
-        if strange:
-            fit = ", ".join(name for name, uses in _USES.items() if use in uses)
-            raise ValueError(f"remove the option {strange[0]}: {use} takes {fit}")
+        refuse_unfit(self.given, use, _USES)
         if not self.paths:
             ends = {"read": "load", "readStream": "load", "write": "save", "writeStream": "start"}
             raise ValueError(f"name the log's directory: .{ends[use]}('/the/directory')")
@@ -77,27 +70,22 @@ class LogOptions:
 
 def parse_options(options: Mapping[str, str]) -> LogOptions:
     """ValueError with what to do on its first line."""
-    values: dict[str, str] = {}
-    for key, value in options.items():
-        if key.lower() not in _SPELLING:
-            known = ", ".join(sorted(_SPELLING.values(), key=str.lower))
-            raise ValueError(f"remove the option {key!r}: holdfast-log knows {known}")
-        values[_SPELLING[key.lower()]] = value
-    last = _index(values, "endingIndex")
+    values = spelled(options, _USES, "holdfast-log")
+    last = number(values, "endingIndex")
     return LogOptions(
         given=tuple(values),
         paths=_paths(values),
         start=_start(values),
         stop=FOREVER if last is None else last + 1,
         columns=_columns(values),
-        verify=_flag(values, "verify"),
+        verify=flag(values, "verify", default=True),
         mode=_mode(values),
-        entries_max=_index(values, "maxEntriesPerTrigger"),
-        fail_on_data_loss=_flag(values, "failOnDataLoss"),
+        entries_max=number(values, "maxEntriesPerTrigger"),
+        fail_on_data_loss=flag(values, "failOnDataLoss", default=True),
         format=_format(values),
-        segment_size_max=_index(values, "segmentSizeMax"),
+        segment_size_max=number(values, "segmentSizeMax"),
         order_by=values.get("orderBy"),
-        transaction=_transaction(values),
+        transaction=transaction(values),
         checkpoint=values.get("checkpointLocation"),
     )
 
@@ -115,17 +103,8 @@ def _start(values: Mapping[str, str]) -> int | Literal["earliest", "latest"]:
         return "earliest"
     if text == "latest":
         return "latest"
-    return _number(text, "startingIndex", "earliest, latest or a number from 1 on")
-
-
-def _index(values: Mapping[str, str], name: str) -> int | None:
-    return _number(values[name], name, "a number from 1 on") if name in values else None
-
-
-def _number(text: str, name: str, wanted: str, least: int = 1) -> int:
-    if not (text.isascii() and text.isdecimal() and least <= int(text) < FOREVER):
-        raise ValueError(f"set {name} to {wanted}, not {text!r}")
-    return int(text)
+    wanted = "earliest, latest or a number from 1 on"
+    return number(values, "startingIndex", wanted=wanted) or 1
 
 
 def _columns(values: Mapping[str, str]) -> tuple[str, ...]:
@@ -133,13 +112,6 @@ def _columns(values: Mapping[str, str]) -> tuple[str, ...]:
     if not set(names) <= set(COLUMNS) or len(set(names)) != len(names):
         raise ValueError(f"set columns to some of {','.join(COLUMNS)}, not {values['columns']!r}")
     return names
-
-
-def _flag(values: Mapping[str, str], name: str) -> bool:
-    text = values.get(name, "true").lower()
-    if text not in ("true", "false"):
-        raise ValueError(f"set {name} to true or false, not {text!r}")
-    return text == "true"
 
 
 def _mode(values: Mapping[str, str]) -> Mode:
@@ -155,12 +127,3 @@ def _format(values: Mapping[str, str]) -> str:
     if name not in FORMATS:
         raise ValueError(f"set format to one of {', '.join(FORMATS)}, not {name!r}")
     return name
-
-
-def _transaction(values: Mapping[str, str]) -> Transaction | None:
-    app, version = values.get("txnAppId"), values.get("txnVersion")
-    if app is None and version is None:
-        return None
-    if not app or version is None:
-        raise ValueError("set both txnAppId and txnVersion, or neither")
-    return Transaction(app, _number(version, "txnVersion", "a number from 0 on", least=0))

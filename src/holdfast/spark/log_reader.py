@@ -21,6 +21,7 @@ from holdfast.logs.open import FORMATS, format_of
 from holdfast.logs.scan_plan import ScanTask, plan_scan
 from holdfast.reports import open_guest
 from holdfast.spark.log_options import CORRUPT_COLUMN, LogOptions
+from holdfast.spark.workers import freeze_imports
 
 _TYPES = {"index": LongType(), "payload": BinaryType(), "segment": StringType()}
 
@@ -88,6 +89,7 @@ def corrupt(path: str, damage: Damage) -> CorruptError:
 
 def read_partition(partition: InputPartition, options: LogOptions) -> Iterator[pa.RecordBatch]:
     """In a worker: Arrow batches of exactly the schema that Spark was told."""
+    freeze_imports()
     if not isinstance(partition, LogPartition):  # Spark's own, when nothing had to be read
         return
     shape = _Shape(options)

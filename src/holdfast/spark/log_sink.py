@@ -2,7 +2,8 @@
 
 Tasks stage their rows durably beside the log; the driver becomes its owner for as long as it takes
 to commit them (see holdfast.logs.staging).  What a failed, killed or speculative attempt staged is
-swept by the commit or the abort, or by the application's next commit.
+swept by the commit or the abort, or by the application's next commit; what a task stages that
+outlives its job, by any commit a day later.
 
 The order of the entries is the order of the partitions and, in each, of the rows; or that of the
 column `orderBy`, where equals keep the former order and nulls come last.  That sort runs on the
@@ -16,7 +17,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-from pyspark import TaskContext
 from pyspark.sql.datasource import (
     DataSourceArrowWriter,
     DataSourceStreamArrowWriter,
@@ -32,9 +32,9 @@ from holdfast.logs.log import Log
 from holdfast.logs.open import create_log, format_of, open_log
 from holdfast.spark.checkpoints import settle
 from holdfast.spark.log_options import LogOptions
+from holdfast.spark.workers import current_batch, current_task, freeze_imports
 
 _LOG = logging.getLogger("holdfast")
-_QUERY_ID, _BATCH_ID = "sql.streaming.queryId", "streaming.sql.batchId"
 _UNSORTABLE = (ArrayType, MapType, StructType, VariantType)
 
 
@@ -69,7 +69,8 @@ class _Sink:
     def _stage(
         self, batches: Iterator[pa.RecordBatch], transaction: staging.Transaction | None
     ) -> staging.Staged:
-        partition = _task().partitionId()
+        freeze_imports()
+        partition = current_task().partitionId()
         return staging.stage(
             self._disk, self._job(transaction), partition, map(self._shaped, batches)
         )
@@ -129,11 +130,8 @@ class LogStreamWriter(_Sink, DataSourceStreamArrowWriter):
     """
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedRows:
-        query = _task().getLocalProperty(_QUERY_ID)
-        batch = _task().getLocalProperty(_BATCH_ID)
-        if query is None or batch is None:
-            raise HoldfastError("this is no streaming query: use write instead of writeStream")
-        transaction = staging.Transaction(query, int(batch))
+        query, batch = current_batch()
+        transaction = staging.Transaction(query, batch)
         return StagedRows(self._stage(iterator, transaction), query)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
@@ -172,10 +170,3 @@ def _told(messages: list[WriterCommitMessage | None]) -> list[StagedRows]:
 
 def _query(parts: Sequence[StagedRows]) -> str:
     return str(parts[0].query)
-
-
-def _task() -> TaskContext:
-    task = TaskContext.get()
-    if task is None:
-        raise HoldfastError("rows are staged by Spark's tasks alone")
-    return task

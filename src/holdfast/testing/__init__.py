@@ -5,9 +5,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from holdfast.testing.bucket_contract import BucketContract
-    from holdfast.testing.explorer import BrokenPromiseError, Explorer, Ledger
+    from holdfast.testing.explorer import BrokenPromiseError
     from holdfast.testing.kv_simulation import Simulation
     from holdfast.testing.log_contract import LogContract
+    from holdfast.testing.logs import Explorer, Ledger
     from holdfast.testing.records_contract import RecordsContract
     from holdfast.testing.sim_bucket import Call, Faults, SimBucket
     from holdfast.testing.sim_disk import Fault, PowerLost, SimDisk
@@ -36,10 +37,10 @@ _HOMES = {
     "BrokenPromiseError": "explorer",
     "BucketContract": "bucket_contract",
     "Call": "sim_bucket",
-    "Explorer": "explorer",
+    "Explorer": "logs",
     "Fault": "sim_disk",
     "Faults": "sim_bucket",
-    "Ledger": "explorer",
+    "Ledger": "logs",
     "LogContract": "log_contract",
     "PowerLost": "sim_disk",
     "RecordsContract": "records_contract",

@@ -1,6 +1,7 @@
 """What a bar store has promised: the oracle of holdfast.testing.bars."""
 
 from collections import Counter
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 
 from holdfast.bars.query import Span
@@ -39,6 +40,13 @@ class BarLedger:
         rows = {place: list(prices) for place, prices in self.rows.items()}
         flight = self.in_flight, self.deciding, self.preparing
         return BarLedger(rows, dict(self.prepared), *flight)
+
+    @property
+    def acknowledged(self) -> int:
+        return len(self.rows)
+
+    def key(self) -> Hashable:
+        return self.state(), self.in_flight, self.deciding, self.preparing
 
     def state(self) -> State:
         found: Counter[tuple[str, int, int]] = Counter()

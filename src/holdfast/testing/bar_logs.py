@@ -73,8 +73,7 @@ class LogExplorer:
             infos = [fmt.encode_info(one, fmt.PRIMARY, fmt.COMPLETE) for one in fresh]
             messages, done = b"".join(infos), len(committed)
         elif kind < 0.4:
-            body = fmt.encode_group(tgid, fmt.encode_decision() + sets, 2)[9:-16]
-            messages = replay.intended(tgid, fmt.Group(0, tgid, body))
+            messages = b"".join(replay.intended(tgid, fmt.encode_decision() + sets, 2))
             undecided.append(tgid)
         elif kind < 0.6 and undecided:
             waiting = undecided.pop(0)

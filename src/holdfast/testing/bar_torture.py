@@ -31,10 +31,7 @@ class BarKillRounds(KillRounds):
                 last = self._last_round(store)
         except HoldfastError as error:
             raise BrokenPromiseError("hidden", f"{type(error).__name__}: {error}") from error
-        if last < promises.acknowledged:
-            raise BrokenPromiseError("lost", f"{last} of {promises.acknowledged} acknowledged")
-        if last > promises.in_flight:
-            raise BrokenPromiseError("invented", f"{last}, but no round after {promises.in_flight}")
+        promises.hold(last, "round")
         promises.acknowledged = promises.in_flight = last
 
     def _last_round(self, store: BarStore) -> int:

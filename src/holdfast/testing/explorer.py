@@ -1,26 +1,25 @@
-"""Crashes a log in every way the simulated disk knows, and holds it to what it promised.
+"""Crashes a store in every way the simulated disk knows, and holds it to what it promised.
 
-The oracle: what was acknowledged, or shown by an earlier recovery or to a guest, is there; after
-it comes at most a prefix of the batch in flight (all or nothing of it, where the format can);
-nothing is invented; and the log can be read and appended to.
+What is promised, and what a life is made of, each kind of store says for itself: see
+holdfast.testing.logs and holdfast.testing.bars.
 """
 
 import gc
 import logging
+from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from itertools import product
 from random import Random
-from typing import Protocol, TypeAlias
+from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
-from holdfast.disk import Disk
 from holdfast.errors import HoldfastError
-from holdfast.logs.log import Guest, Log
+from holdfast.testing.platter import image_of
 from holdfast.testing.sim_disk import FAILING, Fault, PowerLost, SimDisk
 
 _LOG = logging.getLogger("holdfast")
+_KNOWN_MAX = 6
 
 
 class BrokenPromiseError(AssertionError):
@@ -34,159 +33,87 @@ class BrokenPromiseError(AssertionError):
         self.kind = kind
 
 
-class Subject(Protocol):
-    """A kind of log under test."""
+class Promises(Protocol):
+    """A ledger: what a store has promised so far."""
 
-    batch_is_atomic: bool  # may a crash leave a part of a batch?
+    def copy(self) -> Self:
+        """For one of several futures."""
+        ...
 
-    def open(self, disk: Disk) -> Log: ...
+    @property
+    def acknowledged(self) -> int:
+        """How much is to be there."""
+        ...
 
-    def open_read_only(self, disk: Disk) -> Guest: ...
-
-    def steps(self) -> "dict[str, Step]":
-        """What a life is made of: the common steps and the format's own."""
+    def key(self) -> Hashable:
+        """All that a store is held to."""
         ...
 
 
-@dataclass(slots=True)
-class Ledger:
-    """What a log has promised so far.  Entry i + 1 is promised[i]."""
-
-    promised: list[bytes] = field(default_factory=list)
-    in_flight: list[bytes] = field(default_factory=list)
-    first_min: int = 1  # compaction has durably removed what is before
-    first_max: int = 1  # ... and was allowed to go this far
-    cut_to: int | None = None  # a truncation in flight leaves all, or nothing after this
-
-    def copy(self) -> "Ledger":
-        """For one of several futures."""
-        bounds = self.first_min, self.first_max, self.cut_to
-        return Ledger(list(self.promised), list(self.in_flight), *bounds)
-
-    def hold(self, log: Guest, *, batch_is_atomic: bool) -> None:
-        """Compare; what the log shows now it has promised from now on."""
-        first, last = log.first_index, log.last_index
-        if not self.first_min <= first <= self.first_max:
-            kind = "lost" if first > self.first_max else "invented"
-            raise BrokenPromiseError(
-                kind, f"begins at {first}, not {self.first_min}..{self.first_max}"
-            )
-        if self.cut_to is not None and last == self.cut_to:
-            del self.promised[last:]
-            self.cut_to = None
-        if last < len(self.promised):
-            raise BrokenPromiseError("lost", f"{last} of {len(self.promised)} entries are there")
-        try:
-            found = [log.read(index) for index in range(first, last + 1)]
-        except HoldfastError as error:
-            raise BrokenPromiseError("hidden", str(error)) from error
-        kept = self.promised[first - 1 :]
-        if found[: len(kept)] != kept:
-            raise BrokenPromiseError("lost", "an entry is not what was acknowledged")
-        extra = found[len(kept) :]
-        if extra != self.in_flight[: len(extra)]:
-            raise BrokenPromiseError("invented", f"{extra!r} after what was acknowledged")
-        if batch_is_atomic and extra and extra != self.in_flight:
-            raise BrokenPromiseError(
-                "invented", f"{len(extra)} of a batch of {len(self.in_flight)}"
-            )
-        self.promised += extra
-        del self.in_flight[: len(extra)]
-        # A log that has begun anew ahead of all its entries has no others in between.
-        self.promised += [b""] * (first - 1 - len(self.promised))
+Ledger = TypeVar("Ledger", bound=Promises)
 
 
-class Life:
-    """One process's use of a log, from opening it to its death."""
+class Mortal(ABC, Generic[Ledger]):
+    """One process's use of a store, from opening it to its death."""
 
-    def __init__(self, subject: Subject, disk: SimDisk, ledger: Ledger, random: Random) -> None:
-        self.subject, self.disk, self.ledger, self.random = subject, disk, ledger, random
-        self.log: Log
+    curiosity: ClassVar[float]  # how likely a guest looks in at a change, if there is one
+
+    def __init__(self, disk: SimDisk, ledger: Ledger, random: Random) -> None:
+        self.disk, self.ledger, self.random = disk, ledger, random
+
+    @abstractmethod
+    def open(self) -> None: ...
+
+    @abstractmethod
+    def look(self) -> None:
+        """Hold what the owner shows to the ledger."""
+
+    @abstractmethod
+    def look_as_guest(self) -> None:
+        """Hold what a guest sees to the ledger."""
+
+    @abstractmethod
+    def settle(self) -> None:
+        """Recovery has cut off what it did not show: nothing is in flight any more."""
+
+    @abstractmethod
+    def go_on(self) -> None:
+        """A store must not only be readable but take what comes next."""
+
+    @abstractmethod
+    def vanish(self) -> None:
+        """Its process is gone.  The cycles that it leaves need not wait for the collector."""
 
     def begin(self) -> None:
         try:
-            self.log = self.subject.open(self.disk)
+            self.open()
         except HoldfastError as error:
             if self.disk.posix.fault is not None:
                 raise  # it may refuse while the disk fails
             raise BrokenPromiseError("hidden", f"cannot be opened: {error}") from error
-        self.hold(self.log)
-        # Recovery has cut off what it did not show, and undone nothing else.
-        self.ledger.in_flight, self.ledger.cut_to = [], None
-        self.ledger.first_min = self.ledger.first_max = self.log.first_index
-
-    def hold(self, log: Guest) -> None:
-        self.ledger.hold(log, batch_is_atomic=self.subject.batch_is_atomic)
-
-    def append(self, payloads: list[bytes]) -> None:
-        self.ledger.in_flight = list(payloads)
-        self.log.append(payloads)
-        self.ledger.promised += self.ledger.in_flight
-        self.ledger.in_flight = []
-
-    def cut_tail(self, last: int, truncate: Callable[[int], None]) -> None:
-        self.ledger.cut_to = last
-        truncate(last)
-        del self.ledger.promised[last:]
-        self.ledger.cut_to = None
+        self.look()
+        self.settle()
 
     def let_a_guest_watch(self) -> None:
         """From now on a guest looks in now and then, also between a write and its sync."""
         posix = self.disk.posix
 
         def look() -> None:
-            if self.random.random() < 0.25:
+            if self.random.random() < self.curiosity:
                 posix.bystander, dies_at, posix.dies_at = None, posix.dies_at, None
-                guest = self.subject.open_read_only(self.disk)
-                self.hold(guest)
-                guest.close()
+                self.look_as_guest()
                 posix.bystander, posix.dies_at = look, dies_at
 
         posix.bystander = look
 
-    def payload(self, size: int) -> bytes:
-        return self.random.randbytes(size)
 
-
-Step: TypeAlias = Callable[[Life], None]
-
-
-def append_one(life: Life) -> None:
-    life.append([life.payload(3)])
-
-
-def append_batch(life: Life) -> None:
-    life.append([life.payload(size) for size in (1, 20, 5)])
-
-
-def append_large(life: Life) -> None:
-    life.append([life.payload(150)])
-
-
-def reopen(life: Life) -> None:
-    life.log.close()
-    life.begin()
-
-
-def look_as_guest(life: Life) -> None:
-    guest = life.subject.open_read_only(life.disk)
-    life.hold(guest)
-    guest.close()
-
-
-STEPS: dict[str, Step] = {
-    "append": append_one,
-    "batch": append_batch,
-    "large": append_large,
-    "reopen": reopen,
-    "guest": look_as_guest,
-}
+Life = TypeVar("Life", bound=Mortal[Any])
 
 
 @contextmanager
 def undisturbed() -> Iterator[None]:
-    """Every life leaves a log behind, and a line in the journal for each thing that it mended.  To
-    look for such garbage less often, and to write no such lines, saves a third."""
+    """Every life leaves a store behind, and a line in the journal for each thing that it mended.
+    To look for such garbage less often, and to write no such lines, saves a third."""
     thresholds, level = gc.get_threshold(), _LOG.level
     gc.set_threshold(50_000, *thresholds[1:])
     _LOG.setLevel(logging.CRITICAL)
@@ -197,50 +124,80 @@ def undisturbed() -> Iterator[None]:
         _LOG.setLevel(level)
 
 
-class Explorer:
-    """Runs lives of one kind of log, and counts what it has seen."""
+class LifeExplorer(ABC, Generic[Life, Ledger]):
+    """Runs lives of one kind of store, and counts what it has seen."""
 
-    def __init__(self, subject: Subject, *, seed: int = 0, images_per_point: int = 6) -> None:
-        self.subject, self.seed, self.images_per_point = subject, seed, images_per_point
+    changes_max: ClassVar[tuple[int, ...]]  # that a life makes before it ends: one of these
+    recovery_changes_max: ClassVar[int]  # ... and one that dies again while it recovers
+    guests_first: ClassVar[float] = 0.0  # how likely a guest looks before an owner mends anything
+
+    def __init__(self, *, seed: int = 0, images_per_point: int = 6) -> None:
+        self.seed, self.images_per_point = seed, images_per_point
         self.acknowledged = 0
         self.drawn = 0  # images looked at, those seen before included
         self.fired: Counter[str] = Counter()
         self._seen: set[int] = set()
 
+    @abstractmethod
+    def steps(self) -> Mapping[str, Callable[[Life], None]]:
+        """What a life is made of."""
+
+    @abstractmethod
+    def new_ledger(self) -> Ledger: ...
+
+    @abstractmethod
+    def new_life(self, disk: SimDisk, ledger: Ledger, random: Random) -> Life: ...
+
     @property
     def images(self) -> int:
-        """Distinct states of the disk from which a log was recovered and judged."""
+        """Distinct states of the disk from which a store was recovered and judged."""
         return len(self._seen)
 
     def sequences(self, length_max: int) -> Iterator[tuple[str, ...]]:
         """Every way to string together up to so many steps."""
         for length in range(length_max + 1):
-            yield from product(self.subject.steps(), repeat=length)
+            yield from product(self.steps(), repeat=length)
 
-    def every_crash_point(self, sequence: Sequence[str], seed: int = 0) -> None:
-        """Cut the power, and kill, at each change that this sequence makes to the disk.
+    def every_crash_point(
+        self,
+        sequence: Sequence[str],
+        seed: int = 0,
+        first: int = 0,
+        *,
+        last_step_only: bool = False,
+    ) -> None:
+        """Cut the power, and kill, at each change that this sequence makes from `first` on.
 
-        It is lived once: each change is looked at as if it were the last.
+        It is lived once: each change is looked at as if it were the last.  With `last_step_only`
+        those of the steps before are left to the shorter sequences.
         """
-        disk = SimDisk()
-        life = Life(self.subject, disk, Ledger(), Random(f"{sequence}/{seed}"))
+        disk, ledger = SimDisk(), self.new_ledger()
+        life = self.new_life(disk, ledger, Random(f"{sequence}/{seed}"))
+        left = len(sequence) if last_step_only else 1  # steps, the one at work included
 
         def crash() -> None:
+            if left > 1 or disk.posix.operations < first:
+                return
             random = Random(f"{self.seed}/{sequence}/{disk.posix.operations}/{seed}")
+            known = 0  # in a row: where only a name is not durable yet, there are few images
             for _ in range(self.images_per_point):
-                self._outlive(life.ledger.copy(), disk.after_power_cut(random), random)
-            self._outlive(life.ledger.copy(), disk.copy_after_kill(), random)
+                is_new = self._outlive(ledger, disk.after_power_cut(random), random)
+                known = 0 if is_new else known + 1
+                if known == _KNOWN_MAX:
+                    break
+            self._outlive(ledger, disk.copy_after_kill(), random)
 
         disk.posix.fired, disk.posix.witness = self.fired, crash
         with undisturbed():
             try:
                 life.begin()
-                for name in sequence:
-                    self.subject.steps()[name](life)
+                for done, name in enumerate(sequence):
+                    left = len(sequence) - done if last_step_only else 1
+                    self.steps()[name](life)
             except BrokenPromiseError as error:
                 error.add_note(f"in {sequence}, seed {seed}, change {disk.posix.operations}")
                 raise
-        self.acknowledged += len(life.ledger.promised)
+        self.acknowledged += ledger.acknowledged
 
     def lives(self, seed: int, count: int = 5) -> None:
         """Several lives on one disk, each cut short somewhere, often in recovery."""
@@ -248,13 +205,13 @@ class Explorer:
             self._lives(seed, count)
 
     def _lives(self, seed: int, count: int) -> None:
-        random, disk, ledger = Random(f"{self.seed}/{seed}"), SimDisk(), Ledger()
+        random, disk, ledger = Random(f"{self.seed}/{seed}"), SimDisk(), self.new_ledger()
         disk.posix.fired = self.fired
-        steps = list(self.subject.steps().values())
+        steps = list(self.steps().values())
         for number in range(count):
             disk.posix.operations = 0
-            disk.posix.dies_at = int(random.random() * random.choice((8, 20, 40)))
-            life = Life(self.subject, disk, ledger, random)
+            disk.posix.dies_at = int(random.random() * random.choice(self.changes_max))
+            life = self.new_life(disk, ledger, random)
             try:
                 life.begin()
                 if random.random() < 0.3:
@@ -267,8 +224,8 @@ class Explorer:
             except BrokenPromiseError as error:
                 error.add_note(f"in life {number} of seed {self.seed}/{seed}")
                 raise
-        self._judge(disk, ledger, random)
-        self.acknowledged += len(ledger.promised)
+        self._judge(disk, ledger, random, self.guests_first)
+        self.acknowledged += ledger.acknowledged
 
     def every_fault(self, sequence: Sequence[str], kind: str, *, for_ever: bool) -> None:
         """Let each system call that this sequence makes fail in turn; then lose power too."""
@@ -277,6 +234,7 @@ class Explorer:
             for at in [at for at, call in enumerate(calls) if call in FAILING[kind]]:
                 random = Random(f"{self.seed}/{sequence}/{kind}/{at}")
                 disk, ledger = self._with_fault(sequence, kind, Fault(kind, at, for_ever))
+                # No guests: they cannot know that the cache shows what a failed sync has lost.
                 self._judge(disk.after_power_cut(random), ledger.copy(), random)
                 disk = disk.after_kill()
                 self._judge(disk, ledger, random)
@@ -286,49 +244,55 @@ class Explorer:
         self, sequence: Sequence[str], kind: str, fault: Fault | None
     ) -> tuple[SimDisk, Ledger]:
         """One life, the same each time until the fault fires."""
-        disk, ledger = SimDisk(), Ledger()
-        disk.posix.fired = self.fired
-        life = Life(self.subject, disk, ledger, Random(f"{self.seed}/{sequence}/{kind}"))
-        disk.posix.fault = fault
+        disk, ledger = SimDisk(), self.new_ledger()
+        disk.posix.fired, disk.posix.fault = self.fired, fault
+        life = self.new_life(disk, ledger, Random(f"{self.seed}/{sequence}/{kind}"))
         try:
             life.begin()
             for name in sequence:
-                self.subject.steps()[name](life)
+                self.steps()[name](life)
         except (OSError, HoldfastError):
             if fault is None:
                 raise
             # It said so: that is all that is asked of it.
         return disk, ledger
 
-    def _outlive(self, ledger: Ledger, disk: SimDisk, random: Random) -> None:
-        """Recover; now and then die once more inside recovery and recover from that."""
+    def _outlive(self, ledger: Ledger, disk: SimDisk, random: Random) -> bool:
+        """Recover; now and then die once more inside recovery and recover from that.
+
+        False if this was done from the same image before.
+        """
         if not self._is_new(disk, ledger):
-            return
+            return False
+        ledger = ledger.copy()  # of one of many futures
         if random.random() < 0.3:
-            disk.posix.operations, disk.posix.dies_at = 0, int(random.random() * 12)
-            second = Life(self.subject, disk, ledger, random)
+            disk.posix.operations = 0
+            disk.posix.dies_at = int(random.random() * self.recovery_changes_max)
+            second = self.new_life(disk, ledger, random)
             try:
                 second.begin()
-                append_one(second)
+                second.go_on()
             except PowerLost:
                 pass
             disk = disk.after_power_cut(random) if random.random() < 0.7 else disk.after_kill()
             self._is_new(disk, ledger)
-        self._judge(disk, ledger, random)
+        self._judge(disk, ledger, random, self.guests_first)
+        return True
 
-    def _judge(self, disk: SimDisk, ledger: Ledger, random: Random) -> None:
-        life = Life(self.subject, disk, ledger, random)
+    def _judge(self, disk: SimDisk, ledger: Ledger, random: Random, guests: float = 0.0) -> None:
+        life = self.new_life(disk, ledger, random)
+        if guests and random.random() < guests:
+            life.look_as_guest()  # it sees the same before anything is mended
         life.begin()
-        if random.random() < 0.2:  # it must not only be readable but go on
-            append_one(life)
-            life.hold(life.log)
+        if random.random() < 0.2:
+            life.go_on()
+            life.look()
+        life.vanish()
 
     def _is_new(self, disk: SimDisk, ledger: Ledger) -> bool:
         """Count an image, once for all the promises it is held to."""
         self.drawn += 1
-        bounds = ledger.first_min, ledger.first_max, ledger.cut_to
-        promises = (*ledger.promised, None, *ledger.in_flight, *bounds)
-        image = hash((frozenset(disk.files().items()), promises))
+        image = hash((image_of(disk.posix._root), ledger.key()))
         if image in self._seen:
             return False
         self._seen.add(image)

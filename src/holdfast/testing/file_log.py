@@ -5,7 +5,7 @@ from uuid import UUID
 from holdfast.disk import Disk
 from holdfast.logs.file_log import FileLog, FileLogGuest
 from holdfast.logs.retention import Retention
-from holdfast.testing.explorer import STEPS, Life, Step
+from holdfast.testing.logs import STEPS, Life, Step
 
 
 class FileLogSubject:

@@ -33,6 +33,13 @@ class Promises:
         elif word == "begin":
             self.in_flight = int(numbers[-1])
 
+    def hold(self, last: int, what: str) -> None:
+        """Is the `last` entry or round that is there one that can be?"""
+        if last < self.acknowledged:
+            raise BrokenPromiseError("lost", f"{last} of {self.acknowledged} acknowledged")
+        if last > self.in_flight:
+            raise BrokenPromiseError("invented", f"{last}, but no {what} after {self.in_flight}")
+
 
 class KillRounds:
     """Start a writer, kill it, look at what it left; again and again on one log."""
@@ -88,10 +95,7 @@ class KillRounds:
         promises = self.promises
         log = FORMATS[self.format].open(OsDisk(self.path))
         last = log.last_index
-        if last < promises.acknowledged:
-            raise BrokenPromiseError("lost", f"{last} of {promises.acknowledged} acknowledged")
-        if last > promises.in_flight:
-            raise BrokenPromiseError("invented", f"{last}, but no entry after {promises.in_flight}")
+        promises.hold(last, "entry")
         for index in range(self._checked + 1, last + 1):
             if log.read(index) != self.payload(index):
                 raise BrokenPromiseError("lost", f"entry {index} is not what was appended")

@@ -25,7 +25,7 @@ from holdfast.errors import (
 )
 from holdfast.logs.log import Guest, Inspectable, Log
 from holdfast.posix import Posix
-from holdfast.testing.explorer import Explorer, Step
+from holdfast.testing.logs import Explorer, Step
 from holdfast.testing.sim_disk import Fault, SimDisk
 
 BATCHES = [[b"a"], [b"b", b"bb" * 60], [b"c" * 170], [b"d", b"e", b"f"], [b"g" * 5]]
@@ -36,7 +36,8 @@ class LogContract:
     batch_is_atomic: bool
     sequence_max = 3
     lives_count = 3000
-    images_per_point = 22
+    images_per_point = 60  # at most: where they repeat, there are no more
+    payload_seeds = 2
     images_min = 100_000
 
     open: Callable[[Disk], Log]
@@ -184,7 +185,8 @@ class LogContract:
         """Every crash point of any three steps, and lives that are cut short five times."""
         explorer = Explorer(self, images_per_point=self.images_per_point)
         for sequence in explorer.sequences(self.sequence_max):
-            explorer.every_crash_point(sequence)
+            for seed in range(self.payload_seeds):
+                explorer.every_crash_point(sequence, seed)
         for seed in range(self.lives_count):
             explorer.lives(seed)
         assert explorer.images >= self.images_min

@@ -6,35 +6,56 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True, eq=False)
 class Inode:  # compared and hashed by identity
-    live: bytearray = field(default_factory=bytearray)
+    """Content is never changed in place: images share it, and it is hashed once for all of them."""
+
+    live: bytes = b""
     durable: bytes = b""
     pending: "list[tuple[int, bytes | None]]" = field(default_factory=list)  # None: a new size
+    is_lossy: bool = False  # live is not what durable will be when all that is pending has landed
 
     def write(self, offset: int, data: bytes | None) -> None:
-        land(self.live, offset, data)
+        self.live = landed(self.live, offset, data)
         self.pending.append((offset, data))
 
     def sync(self) -> None:
         if self.pending:
-            durable = bytearray(self.durable)
-            for offset, data in self.pending:
-                land(durable, offset, data)
-            self.durable = bytes(durable)
+            if self.is_lossy:
+                for offset, data in self.pending:
+                    self.durable = landed(self.durable, offset, data)
+            else:
+                self.durable = self.live
             self.pending.clear()
+
+    def sync_last(self) -> None:
+        """Only what was written last; what was written before may yet land on top of it."""
+        if len(self.pending) > 1:
+            self.durable = landed(self.durable, *self.pending.pop())
+            self.is_lossy = True
+        else:
+            self.sync()
+
+    def forget_pending(self) -> None:
+        """The pages are called clean now; they never reached the disk."""
+        self.is_lossy = self.is_lossy or bool(self.pending)
+        self.pending.clear()
 
 
 @dataclass(slots=True, eq=False)
 class Directory:
+    """As long as nothing changes, live and durable are one dict."""
+
     live: "dict[str, Inode | Directory]" = field(default_factory=dict)
     durable: "dict[str, Inode | Directory]" = field(default_factory=dict)
     pending: "list[dict[str, Inode | Directory | None]]" = field(default_factory=list)
 
     def change(self, names: "dict[str, Inode | Directory | None]") -> None:
+        if self.live is self.durable:
+            self.live = dict(self.live)
         rename(self.live, names)
         self.pending.append(names)
 
     def sync(self) -> None:
-        self.durable = dict(self.live)
+        self.durable = self.live
         self.pending.clear()
 
 
@@ -46,11 +67,12 @@ def copy_of(directory: Directory, seen: "dict[Inode | Directory, Inode | Directo
         if node not in seen:
             if isinstance(node, Directory):
                 return copy_of(node, seen)
-            seen[node] = Inode(bytearray(node.live), node.durable, list(node.pending))
+            seen[node] = Inode(node.live, node.durable, list(node.pending), node.is_lossy)
         return seen[node]
 
-    copy.live = {name: twin(node) for name, node in directory.live.items()}
-    copy.durable = {name: twin(node) for name, node in directory.durable.items()}
+    copy.live = copy.durable = {name: twin(node) for name, node in directory.live.items()}
+    if directory.live is not directory.durable:
+        copy.durable = {name: twin(node) for name, node in directory.durable.items()}
     copy.pending = [
         {name: node and twin(node) for name, node in change.items()} for change in directory.pending
     ]
@@ -73,18 +95,22 @@ def files_in(directory: Directory, prefix: str = "") -> Iterator[tuple[str, byte
         if isinstance(node, Directory):
             yield from files_in(node, f"{prefix}{name}/")
         else:
-            yield prefix + name, bytes(node.live)
+            yield prefix + name, node.live
 
 
-def land(content: bytearray, offset: int, data: bytes | None) -> None:
-    """Let a write, or a new size, be in `content`."""
+def image_of(directory: Directory) -> frozenset[tuple[str, bytes]]:
+    """What is on a disk, for who counts: whoever owned it last, as LOCK tells, is one to us."""
+    return frozenset(one for one in files_in(directory) if not one[0].endswith("/LOCK"))
+
+
+def landed(content: bytes, offset: int, data: bytes | None) -> bytes:
+    """`content` with a write, or a new size, in it."""
+    size = len(content)
     if data is None:
-        del content[offset:]
-        content.extend(bytes(offset - len(content)))
-        return
-    if offset > len(content):
-        content.extend(bytes(offset - len(content)))
-    content[offset : offset + len(data)] = data
+        return content[:offset] if offset <= size else content + bytes(offset - size)
+    if offset >= size:
+        return content + bytes(offset - size) + data
+    return content[:offset] + data + content[offset + len(data) :]
 
 
 def rename(

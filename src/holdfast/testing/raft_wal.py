@@ -2,7 +2,7 @@
 
 from holdfast.disk import Disk
 from holdfast.logs.raft_wal import OPAQUE_CODEC, RaftWal, RaftWalGuest
-from holdfast.testing.explorer import STEPS, Life, Step
+from holdfast.testing.logs import STEPS, Life, Step
 
 
 class RaftWalSubject:

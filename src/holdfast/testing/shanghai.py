@@ -5,7 +5,7 @@ from uuid import UUID
 
 from holdfast.disk import Disk
 from holdfast.logs.shanghai import Retention, ShanghaiGuest, ShanghaiLog
-from holdfast.testing.explorer import STEPS, Life, Step
+from holdfast.testing.logs import STEPS, Life, Step
 
 
 class ShanghaiSubject:

@@ -27,9 +27,10 @@ from holdfast.posix import Posix
 from holdfast.testing.faults import FAILING as FAILING
 from holdfast.testing.faults import Fault as Fault
 from holdfast.testing.faults import PowerLost as PowerLost
-from holdfast.testing.platter import Directory, Inode, all_below, copy_of, files_in, land, rename
+from holdfast.testing.platter import Directory, Inode, all_below, copy_of, files_in, landed, rename
 
 ROOT = "/sim"
+FATES = ("new", "new", "old", "zero", "garbled")  # of a piece of a write that was not synced
 
 
 class SimPosix(Posix):
@@ -100,7 +101,7 @@ class SimPosix(Posix):
         except OSError:
             for node in nodes:
                 if isinstance(node, Inode):
-                    node.pending.clear()
+                    node.forget_pending()
             raise
         self._operate()
         for node in nodes:
@@ -110,7 +111,7 @@ class SimPosix(Posix):
     def drop_cache(self, fd: int, offset: int) -> None:
         inode = self._fds[fd]
         if not inode.pending:
-            inode.live[offset:] = inode.durable[offset:]
+            inode.live = inode.live[:offset] + inode.durable[offset:]
 
     def mkdir(self, path: str) -> None:
         directory, name = self._parent(path)
@@ -160,11 +161,11 @@ class SimPosix(Posix):
 
     def pread(self, fd: int, size: int, offset: int) -> bytes:
         self._call("read")
-        return bytes(self._fds[fd].live[offset : offset + size])
+        return self._fds[fd].live[offset : offset + size]
 
     def map(self, fd: int) -> memoryview:
         self._call("read")
-        return memoryview(bytes(self._fds[fd].live))
+        return memoryview(self._fds[fd].live)
 
     def open_directory(self, path: str) -> int:
         self._directory(path)
@@ -206,7 +207,7 @@ class SimPosix(Posix):
     def sizes(self, path: str) -> dict[str, int]:
         self._call("read")
         nodes = self._directory(path).live.items()
-        return {name: len(node.live) for name, node in nodes if isinstance(node, Inode)}
+        return {name: len(node.live) for name, node in nodes if type(node) is Inode}
 
     def directories(self, path: str) -> list[str]:
         self._call("read")
@@ -235,32 +236,31 @@ class SimPosix(Posix):
     def _image_of(
         self, directory: Directory, random: Random, seen: dict[Inode, Inode]
     ) -> Directory:
-        names = dict(directory.durable)
-        for change in directory.pending:
-            kept = random.random() < 0.5
-            self.fired["name kept" if kept else "name lost"] += 1
-            if kept:
-                rename(names, change)
-        image = Directory()
+        names = directory.durable
+        if directory.pending:
+            names = dict(names)
+            for change in directory.pending:
+                kept = random.random() < 0.5
+                self.fired["name kept" if kept else "name lost"] += 1
+                if kept:
+                    rename(names, change)
+        live: dict[str, Inode | Directory] = {}
         for name, node in names.items():
             if isinstance(node, Directory):
-                image.live[name] = self._image_of(node, random, seen)
+                live[name] = self._image_of(node, random, seen)
+            elif node in seen:
+                live[name] = seen[node]
             else:
-                if node not in seen:
-                    content = self._content_of(node, random)
-                    seen[node] = Inode(bytearray(content), content)
-                image.live[name] = seen[node]
-        image.durable = dict(image.live)
-        return image
+                content = self._content_of(node, random) if node.pending else node.durable
+                live[name] = seen[node] = Inode(content, content)
+        return Directory(live, live)
 
     def _content_of(self, inode: Inode, random: Random) -> bytes:
-        if not inode.pending:
-            return inode.durable
-        content = bytearray(inode.durable)
+        content = inode.durable
         for offset, data in inode.pending:
             if data is None:
                 if random.random() < 0.5:
-                    land(content, offset, None)
+                    content = landed(content, offset, None)
                 continue
             cuts = [0, len(data)]
             if random.random() < 0.6:
@@ -271,19 +271,12 @@ class SimPosix(Posix):
                 cuts.sort()
                 self.fired["torn"] += 1
             for begin, end in pairwise(cuts):
-                self._land_piece(content, offset + begin, data[begin:end], random)
-        return bytes(content)
-
-    def _land_piece(self, content: bytearray, offset: int, piece: bytes, random: Random) -> None:
-        fate = ("new", "new", "old", "zero", "garbled")[int(random.random() * 5)]
-        self.fired[fate] += 1
-        if fate == "old" or not piece:
-            return
-        if fate == "zero":
-            piece = bytes(len(piece))
-        elif fate == "garbled":
-            piece = random.randbytes(len(piece))
-        land(content, offset, piece)
+                fate = FATES[int(random.random() * 5)]
+                self.fired[fate] += 1
+                if fate != "old" and begin < end:
+                    piece = _suffer(fate, data[begin:end], random)
+                    content = landed(content, offset + begin, piece)
+        return content
 
     # Faults
 
@@ -316,13 +309,11 @@ class SimPosix(Posix):
         try:
             self._call("sync")
         except OSError:
-            inode.pending.clear()  # the pages are called clean now; they never reached the disk
+            inode.forget_pending()
             raise
         self._operate()
-        if only_last and len(inode.pending) > 1:
-            durable = bytearray(inode.durable)
-            land(durable, *inode.pending.pop())
-            inode.durable = bytes(durable)
+        if only_last:
+            inode.sync_last()
         else:
             inode.sync()
 
@@ -369,14 +360,21 @@ class SimDisk(OsDisk):
         super().__init__(path, posix=posix)
 
     def after_power_cut(self, random: Random) -> "SimDisk":
-        return SimDisk(self.posix.after_power_cut(random), self._path)
+        return self._on(self.posix.after_power_cut(random))
 
     def after_kill(self) -> "SimDisk":
         self.posix.kill()
         return self
 
     def copy_after_kill(self) -> "SimDisk":
-        return SimDisk(self.posix.copy_after_kill(), self._path)
+        return self._on(self.posix.copy_after_kill())
+
+    def _on(self, posix: SimPosix) -> "SimDisk":
+        """The same directory on another platter."""
+        disk = SimDisk.__new__(SimDisk)  # the path is known to be absolute
+        disk.posix = disk._posix = posix
+        disk._path, disk._inside = self._path, {self._path}
+        return disk
 
     def files(self) -> dict[str, bytes]:
         """What a reader of the directory, and of those in it, would find."""
@@ -387,6 +385,12 @@ class SimDisk(OsDisk):
         directory, name = self.posix._parent(f"{self._path}/{name}")
         node = directory.live[name]
         assert isinstance(node, Inode)
-        node.live[bit // 8] ^= 1 << bit % 8
-        node.durable = bytes(node.live)
+        rotten = node.live[bit // 8] ^ 1 << bit % 8
+        node.live = node.durable = landed(node.live, bit // 8, bytes([rotten]))
         self.posix.fired["bit flip"] += 1
+
+
+def _suffer(fate: str, piece: bytes, random: Random) -> bytes:
+    if fate == "zero":
+        return bytes(len(piece))
+    return random.randbytes(len(piece)) if fate == "garbled" else piece

@@ -10,10 +10,11 @@ from random import Random
 
 from holdfast.testing.bar_torture import BarKillRounds
 from holdfast.testing.bars import BarExplorer
-from holdfast.testing.explorer import BrokenPromiseError, Explorer, Subject
+from holdfast.testing.explorer import BrokenPromiseError
 from holdfast.testing.file_log import FileLogSubject
 from holdfast.testing.kills import KillRounds
 from holdfast.testing.kv_torture import KvKillRounds, KvSimulations
+from holdfast.testing.logs import Explorer, Subject
 from holdfast.testing.raft_wal import RaftWalSubject
 from holdfast.testing.shanghai import ShanghaiSubject
 

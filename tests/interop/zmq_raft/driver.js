@@ -22,6 +22,11 @@ if (process.argv[3]) {
 }
 
 const home = path.join(path.resolve(process.argv[2]), 'node_modules', 'zmq-raft', 'lib');
+// An open FileLog sweeps temporary files without waiting for that, and may sweep the one it makes next.
+const temporary = require(path.join(home, 'utils', 'tempfiles'));
+const sweep = temporary.cleanupTempFiles;
+let swept = Promise.resolve();
+temporary.cleanupTempFiles = (...given) => (swept = sweep(...given));
 const FileLog = require(path.join(home, 'server', 'filelog'));
 const RaftPersistence = require(path.join(home, 'server', 'raft_persistence'));
 
@@ -49,6 +54,7 @@ const commands = {
     const options = {readOnly: !!readOnly, indexFileCapacity: capacity || 16384};
     log = new FileLog(path.join(root, 'log'), path.join(root, 'snap'), options);
     await log.ready();
+    await swept;
   },
   async close() {
     await log.close();

@@ -8,10 +8,10 @@ from holdfast.testing.file_log import FileLogSubject
 class TestFileLog(FileLogSubject, LogContract):
     """The whole contract, as every log passes it."""
 
-    # It makes more changes to the disk than Shanghai does, so there are more points to crash at;
-    # fewer images of each are enough for as many in all.
+    # It makes more changes to the disk than Shanghai does, so there are more points to crash at.
     lives_count = 600
-    images_per_point = 6
+    images_per_point = 45
+    payload_seeds = 1
 
     def bits_to_flip(self, name: str, content: bytes) -> Iterable[int]:
         """Those that something covers: heads.  The format has no checksums."""

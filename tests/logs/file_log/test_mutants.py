@@ -3,13 +3,13 @@
 Each mutant breaks one rule of the disk or of the FileLog; the contract must fail with it.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 from tests.logs.file_log.test_guest import a_guest_sees_all_or_nothing_of_a_rollback
+from tests.mutants import BELOW_EVERY_LOG, Mutants, explore
 
-from holdfast.disk import Buffer, OsDisk, OsFile
+from holdfast.disk import OsDisk, OsFile
 from holdfast.errors import HoldfastError
 from holdfast.logs.file_log import intent, recovery, snapshots, tail
 from holdfast.logs.file_log.directory import index_sizes
@@ -18,48 +18,28 @@ from holdfast.logs.file_log.owner import Owner
 from holdfast.logs.file_log.writer import Writer
 from holdfast.testing import Explorer, LogContract
 from holdfast.testing.file_log import FileLogSubject
-from holdfast.testing.sim_disk import SimPosix
 
-Patch = Callable[[pytest.MonkeyPatch], None]
-MUTANTS: dict[str, Patch] = {}
-
-
-def mutant(patch: Patch) -> Patch:
-    MUTANTS[patch.__name__] = patch
-    return patch
+mutant = Mutants(*BELOW_EVERY_LOG)
 
 
 class Suspect(FileLogSubject, LogContract):
     __test__ = False
 
-    def examine(self) -> None:
-        """A short form of the contract."""
-        self.test_a_failed_sync_poisons_and_shows_nothing()
-        a_guest_sees_all_or_nothing_of_a_rollback()
-        explorer = Explorer(self)
-        for sequence in (
-            ("batch", "append", "rollback", "append"),
-            ("batch", "discard", "append"),
-            ("append", "guest", "append"),
-        ):
-            explorer.every_crash_point(sequence)
-        explorer.every_fault(("batch", "append", "append"), "sync eio", for_ever=False)
-        for seed in range(120):
-            explorer.lives(seed)
+
+def examine() -> None:
+    suspect = Suspect()
+    suspect.test_a_failed_sync_poisons_and_shows_nothing()
+    a_guest_sees_all_or_nothing_of_a_rollback()
+    sequences = (
+        ("batch", "append", "rollback", "append"),
+        ("batch", "discard", "append"),
+        ("append", "guest", "append"),
+    )
+    explore(Explorer(suspect), sequences, range(120))
 
 
 def test_the_suspect_is_innocent_without_a_planted_bug() -> None:
-    Suspect().examine()
-
-
-@mutant
-def append_does_not_sync(patch: pytest.MonkeyPatch) -> None:
-    original = OsFile.write_at
-
-    def write_at(self: OsFile, offset: int, data: Buffer, *, sync: bool = False) -> None:
-        original(self, offset, data)
-
-    patch.setattr(OsFile, "write_at", write_at)
+    examine()
 
 
 @mutant
@@ -88,11 +68,6 @@ def the_record_comes_after_the_slots(patch: pytest.MonkeyPatch) -> None:
         self._file.write_at(begin, data, sync=True)
 
     patch.setattr(Writer, "_write_ahead", write_ahead)
-
-
-@mutant
-def directories_are_never_synced(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(SimPosix, "sync_directory", lambda self, path: None)
 
 
 @mutant
@@ -164,12 +139,6 @@ def a_guest_knows_nothing_of_changes_under_way(patch: pytest.MonkeyPatch) -> Non
 
 
 @mutant
-def a_failed_write_does_not_poison(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(OsFile, "_refuse_if_poisoned", lambda self: None)
-    patch.setattr(Owner, "_refuse_if_unwritable", lambda self: None)
-
-
-@mutant
 def the_snapshot_is_replaced_without_a_sync(patch: pytest.MonkeyPatch) -> None:
     from holdfast.logs.file_log import log
 
@@ -182,8 +151,8 @@ def the_snapshot_is_replaced_without_a_sync(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(log, "write_temporary", careless)
 
 
-@pytest.mark.parametrize("name", MUTANTS)
+@pytest.mark.parametrize("name", mutant)
 def test_a_planted_bug_is_caught(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    MUTANTS[name](monkeypatch)
+    mutant[name](monkeypatch)
     with pytest.raises((AssertionError, HoldfastError, OSError)):
-        Suspect().examine()
+        examine()

@@ -3,6 +3,7 @@
 from contextlib import suppress
 from random import Random
 
+import numpy as np
 import pytest
 
 from holdfast.errors import CorruptError
@@ -239,3 +240,16 @@ def test_dirty_slots_do_not_show_with_a_batch_that_is_written_again() -> None:
                 assert contents(log) in ([b"1"], [b"1", b"x"]), (dies_at, seed)
                 log.append([b"y"])
                 assert contents(log)[-1] == b"y"
+
+
+def test_a_record_whose_entries_did_not_arrive_goes() -> None:
+    """Or a later append, torn just so, would complete them."""
+    disk = filled(1)
+    with opened(disk) as log:
+        stop, size = log._tail.stop, disk.list("log/00000/00/00")[FIRST.rpartition("/")[2]]
+    ends = np.array([stop + 30], np.uint32)
+    record = rlog_commit.encode_commit(1, stop, b"never arrived".ljust(30), ends)
+    patch(disk, FIRST, size, bytes(30) + record)
+    with opened(disk) as log:
+        assert contents(log) == numbers(1)
+        assert disk.open(FIRST).size() == size + 30

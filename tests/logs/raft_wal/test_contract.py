@@ -10,7 +10,8 @@ class TestRaftWal(RaftWalSubject, LogContract):
     # It makes three times as many changes to the disk as Shanghai does, so there are as many more
     # points to crash at; fewer images of each are enough for as many in all.
     lives_count = 800
-    images_per_point = 4
+    images_per_point = 7
+    payload_seeds = 1
 
     def bits_to_flip(self, name: str, content: bytes) -> Iterable[int]:
         """A sample.  Of the meta store, tests/logs/raft_wal/test_meta_store.py flips each."""

@@ -4,13 +4,14 @@ Each mutant breaks one rule of the disk, the meta store or the raft-wal log; the
 with it.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 from tests.logs.raft_wal.test_recovery import no_phantom_comes_out_of_a_torn_batch
+from tests.mutants import BELOW_EVERY_LOG, Mutants, explore
 
-from holdfast.disk import Buffer, OsFile
+from holdfast.disk import OsFile
 from holdfast.errors import HoldfastError
 from holdfast.formats import raft_wal as fmt
 from holdfast.logs.raft_wal import guest, log, owner, recovery
@@ -19,55 +20,30 @@ from holdfast.logs.raft_wal.meta_store import MetaStore
 from holdfast.logs.raft_wal.owner import Owner
 from holdfast.testing import Explorer, LogContract
 from holdfast.testing.raft_wal import RaftWalSubject
-from holdfast.testing.sim_disk import SimPosix
 
-Patch = Callable[[pytest.MonkeyPatch], None]
-MUTANTS: dict[str, Patch] = {}
-
-
-def mutant(patch: Patch) -> Patch:
-    MUTANTS[patch.__name__] = patch
-    return patch
+mutant = Mutants(*BELOW_EVERY_LOG)
 
 
 class Suspect(RaftWalSubject, LogContract):
     __test__ = False
 
-    def examine(self) -> None:
-        """A short form of the contract."""
-        self.test_a_failed_sync_poisons_and_shows_nothing()
-        no_phantom_comes_out_of_a_torn_batch()
-        explorer = Explorer(self)
-        for sequence in (
-            ("batch", "append", "batch"),
-            ("large", "batch", "truncate head", "append"),
-            ("large", "append", "truncate tail", "append"),
-            ("rotate", "truncate all", "append"),
-            ("append", "guest", "append"),
-        ):
-            explorer.every_crash_point(sequence)
-        explorer.every_fault(("batch", "append", "append"), "sync eio", for_ever=False)
-        for seed in range(250):
-            explorer.lives(seed)
+
+def examine() -> None:
+    suspect = Suspect()
+    suspect.test_a_failed_sync_poisons_and_shows_nothing()
+    no_phantom_comes_out_of_a_torn_batch()
+    sequences = (
+        ("batch", "append", "batch"),
+        ("large", "batch", "truncate head", "append"),
+        ("large", "append", "truncate tail", "append"),
+        ("rotate", "truncate all", "append"),
+        ("append", "guest", "append"),
+    )
+    explore(Explorer(suspect), sequences, range(250))
 
 
 def test_the_suspect_is_innocent_without_a_planted_bug() -> None:
-    Suspect().examine()
-
-
-@mutant
-def append_does_not_sync(patch: pytest.MonkeyPatch) -> None:
-    original = OsFile.write_at
-
-    def write_at(self: OsFile, offset: int, data: Buffer, *, sync: bool = False) -> None:
-        original(self, offset, data)
-
-    patch.setattr(OsFile, "write_at", write_at)
-
-
-@mutant
-def directories_are_never_synced(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(SimPosix, "sync_directory", lambda self, path: None)
+    examine()
 
 
 @mutant
@@ -105,7 +81,7 @@ def a_seal_is_not_finished(patch: pytest.MonkeyPatch) -> None:
         finally:
             Owner._rotate = rotate  # type: ignore[method-assign]
         if self._tail.index_start:
-            self._refusal = "segment is sealed"
+            self._commits.refusal = "segment is sealed"
 
     patch.setattr(Owner, "_survey", survey)
 
@@ -161,14 +137,8 @@ def a_guest_shows_what_is_not_durable(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(RaftWalSubject, "open_read_only", lambda self, disk: Careless(disk))
 
 
-@mutant
-def a_failed_write_does_not_poison(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(OsFile, "_refuse_if_poisoned", lambda self: None)
-    patch.setattr(Owner, "_refuse_if_unwritable", lambda self: None)
-
-
-@pytest.mark.parametrize("name", MUTANTS)
+@pytest.mark.parametrize("name", mutant)
 def test_a_planted_bug_is_caught(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    MUTANTS[name](monkeypatch)
+    mutant[name](monkeypatch)
     with pytest.raises((AssertionError, HoldfastError, OSError)):
-        Suspect().examine()
+        examine()

@@ -4,10 +4,11 @@ Each mutant breaks one rule of the disk or of the Shanghai log; the contract mus
 """
 
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from tests.mutants import BELOW_EVERY_LOG, Mutants, explore
 
 from holdfast.disk import Buffer, OsDisk, OsFile
 from holdfast.errors import HoldfastError
@@ -16,60 +17,35 @@ from holdfast.logs.shanghai import directory, guest, log, recovery, segment
 from holdfast.logs.shanghai.log import ShanghaiLog
 from holdfast.testing import Explorer, LogContract
 from holdfast.testing.shanghai import ShanghaiSubject
-from holdfast.testing.sim_disk import SimPosix
 
-Patch = Callable[[pytest.MonkeyPatch], None]
-MUTANTS: dict[str, Patch] = {}
-
-
-def mutant(patch: Patch) -> Patch:
-    MUTANTS[patch.__name__] = patch
-    return patch
+mutant = Mutants(*BELOW_EVERY_LOG)
 
 
 class Suspect(ShanghaiSubject, LogContract):
     __test__ = False
 
-    def examine(self) -> None:
-        """A short form of the contract."""
-        self.test_a_failed_sync_poisons_and_shows_nothing()
-        self.test_a_full_disk_loses_nothing()
-        explorer = Explorer(self)
-        for sequence in (
-            *explorer.sequences(1),
-            ("large", "batch", "large", "append"),
-            ("large", "rotate", "append", "rotate", "compact"),
-            ("batch", "guest", "append"),
-        ):
-            explorer.every_crash_point(sequence)
-        for kind in ("sync eio", "short write", "eio"):
-            explorer.every_fault(("batch", "append", "append"), kind, for_ever=False)
-        for seed in range(1500):
-            explorer.lives(seed)
+
+def examine() -> None:
+    suspect = Suspect()
+    suspect.test_a_failed_sync_poisons_and_shows_nothing()
+    suspect.test_a_full_disk_loses_nothing()
+    explorer = Explorer(suspect)
+    sequences = (
+        *explorer.sequences(1),
+        ("large", "batch", "large", "append"),
+        ("large", "rotate", "append", "rotate", "compact"),
+        ("batch", "guest", "append"),
+    )
+    explore(explorer, sequences, range(1500), faults=("sync eio", "short write", "eio"))
 
 
 def test_the_suspect_is_innocent_without_a_planted_bug() -> None:
-    Suspect().examine()
-
-
-@mutant
-def append_does_not_sync(patch: pytest.MonkeyPatch) -> None:
-    original = OsFile.write_at
-
-    def write_at(self: OsFile, offset: int, data: Buffer, *, sync: bool = False) -> None:
-        original(self, offset, data)
-
-    patch.setattr(OsFile, "write_at", write_at)
+    examine()
 
 
 @mutant
 def files_are_never_synced(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(OsFile, "sync", lambda self, forget_from=None: None)
-
-
-@mutant
-def directories_are_never_synced(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(SimPosix, "sync_directory", lambda self, path: None)
 
 
 @mutant
@@ -89,7 +65,7 @@ def entries_show_before_the_sync(patch: pytest.MonkeyPatch) -> None:
         for batch in group:
             tail, start = self._tail, self._tail.size
             tail.bounds.extend(array("q", map(start.__add__, batch.ends)))
-            batch.last_lsn = tail.stop_lsn - 1
+            batch.last_lsn = tail.stop_index - 1
             self._file.write_at(start, batch.data, sync=True)
 
     patch.setattr(ShanghaiLog, "_write", write)
@@ -124,7 +100,7 @@ def the_seal_is_written_before_the_successor(patch: pytest.MonkeyPatch) -> None:
     original = ShanghaiLog._rotate
 
     def rotate(self: ShanghaiLog) -> None:
-        last = fmt.encode_last_lsn(self._tail.stop_lsn - 1)
+        last = fmt.encode_last_lsn(self._tail.stop_index - 1)
         self._file.write_at(fmt.LAST_LSN_OFFSET, last, sync=True)
         original(self)
 
@@ -144,12 +120,6 @@ def checksums_are_not_looked_at(patch: pytest.MonkeyPatch) -> None:
         return original(data, start, verify=False)
 
     patch.setattr(fmt, "scan", scan)
-
-
-@mutant
-def a_failed_write_does_not_poison(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(OsFile, "_refuse_if_poisoned", lambda self: None)
-    patch.setattr(ShanghaiLog, "_refuse_if_unwritable", lambda self: None)
 
 
 @mutant
@@ -206,8 +176,8 @@ def the_mark_promises_too_much(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(log, "write_mark", write_mark)
 
 
-@pytest.mark.parametrize("name", MUTANTS)
+@pytest.mark.parametrize("name", mutant)
 def test_a_planted_bug_is_caught(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    MUTANTS[name](monkeypatch)
+    mutant[name](monkeypatch)
     with pytest.raises((AssertionError, HoldfastError, OSError)):
-        Suspect().examine()
+        examine()

@@ -4,8 +4,9 @@ import pytest
 
 from holdfast.errors import HoldfastError
 from holdfast.formats import shanghai as fmt
+from holdfast.logs.repairing import Keep
 from holdfast.logs.shanghai import ShanghaiLog
-from holdfast.logs.shanghai.repair import Keep, apply_repair, plan_repair
+from holdfast.logs.shanghai.repair import apply_repair, plan_repair
 from holdfast.testing import PowerLost, SimDisk
 from holdfast.testing.log_contract import contents
 

@@ -8,6 +8,7 @@ from tests.spark.bar_samples import YEAR_S, asked, make_bars, ticks
 from holdfast.bars import open_bars
 from holdfast.bars.staging import Transaction
 from holdfast.spark.jobs import export_bars, import_bars
+from holdfast.spark.progress import progress
 
 
 def test_bars_go_into_parquet_and_come_back(spark: SparkSession, tmp_path: Path) -> None:
@@ -36,9 +37,20 @@ def test_bars_go_into_parquet_and_come_back(spark: SparkSession, tmp_path: Path)
     ]
     for _ in range(2):
         once = Transaction("import", 1)
-        import_bars(
+        count = import_bars(
             spark, f"{target}.ticks", str(again), "1Min", "TICK", ticks=True, transaction=once
         )
+        assert count == 300
     assert import_bars(spark, str(target), str(again), "1Min", "OHLCV") == 1800
     assert asked(again) == asked(path)
     assert asked(again, "1Min", "TICK") == asked(path, "1Min", "TICK")
+
+
+def test_the_rows_of_an_import_are_read_once(spark: SparkSession, tmp_path: Path) -> None:
+    bars = "struct<symbol:string,epoch_ns:bigint,Close:double>"
+    none, path = tmp_path / "none", tmp_path / "bars"
+    spark.createDataFrame([], bars).write.parquet(str(none))
+    with progress(spark, "importing") as group:
+        assert import_bars(spark, str(none), str(path), "1Min", "CLOSE") == 0
+    jobs = spark.sparkContext.statusTracker().getJobIdsForGroup(group)
+    assert len(jobs) <= 2, "one for the schema, one to write"

@@ -106,6 +106,13 @@ def test_damage_is_not_converted(spark: SparkSession, tmp_path: Path) -> None:
     (path / SEGMENTS[1]).unlink()
     with pytest.raises(CorruptError, match=r"entries 11\.\.20"):
         convert(spark, str(path), str(tmp_path / "no"))
+    for file in path.glob("*.wal"):
+        file.write_bytes(b"no segment" * 500)
+    with pytest.raises(CorruptError, match="no segment header"):
+        convert(spark, str(path), str(tmp_path / "no"), target_kind="parquet")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ValueError, match="empty holds no Parquet files"):
+        convert(spark, str(tmp_path / "empty"), str(tmp_path / "no"), source_kind="parquet")
     assert not list(tmp_path.glob("no*"))
 
 

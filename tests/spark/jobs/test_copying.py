@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
@@ -142,6 +143,53 @@ def test_what_does_not_fit_is_told(spark: SparkSession, sources: dict[str, Place
             copy(spark, sources["log"], sources["kv"])
     finally:
         spark.catalog.dropTempView("source")
+
+
+def test_files_appear_whole_or_not_at_all(
+    spark: SparkSession, sources: dict[str, Place], tmp_path: Path
+) -> None:
+    target = tmp_path / "out"
+    with pytest.raises(PySparkException, match="DIVIDE_BY_ZERO"):
+        copy(spark, sources["log"], Place("parquet", str(target)), sql="SELECT 1 / 0 FROM source")
+    assert not list(tmp_path.iterdir())
+    target.mkdir()
+    with pytest.raises(FileExistsError, match="copy into a new directory, or remove it first"):
+        copy(spark, sources["log"], Place("parquet", str(target)))
+
+
+def test_a_failed_copy_is_told_in_a_line(
+    spark: SparkSession, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("empty", "taken", "garbage"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "file").write_text("text")
+    (tmp_path / "loop").symlink_to("loop")
+    (tmp_path / "garbage" / "segment_00001.wal").write_bytes(b"no segment" * 500)
+    make_log(tmp_path / "log")
+    wrong = {
+        ("kv:empty", "parquet:out"): "holds no kv store: name another place",
+        ("kv:file", "parquet:out"): "file: a file, not a kv store",
+        ("log:file", "parquet:out"): "file: a file, not a log store",
+        ("log:empty", "parquet:out"): "holds no log of a known format",
+        ("log:none", "parquet:out"): "none: there is no log store: name its directory",
+        ("log:loop", "parquet:out"): "loop: Too many levels of symbolic links",
+        ("log:garbage", "kv:out"): "no segment header",
+        ("log:log", "log:file"): "file: a file, not a log store",
+        ("log:log", "parquet:taken"): "taken exists: copy into a new directory",
+        ("log:log", "parquet:file/out"): "file: Not a directory",
+        ("log:log", "bars:out"): "say which, such as --write timeframe=1Min --write attributes=",
+        ("bars:empty", "log:log"): "say which, such as --read timeframe=1Min",
+        ("parquet:none", "kv:out"): "Path does not exist",
+    }
+    before = sorted(tmp_path.iterdir())
+    for places, why in wrong.items():
+        words = [place.replace(":", f":{tmp_path}/", 1) for place in places]
+        refused = CliRunner().invoke(app, ["copy", *words])
+        assert refused.exit_code == (2 if "garbage" in words[0] else 1), (words, refused.output)
+        assert why in refused.stderr
+        assert len(refused.stderr.splitlines()) == 1, refused.stderr
+        assert sorted(tmp_path.iterdir()) == before, words
+    assert not capfd.readouterr().err, "the JVM is silent"
 
 
 def test_the_verb(spark: SparkSession, sources: dict[str, Place], tmp_path: Path) -> None:

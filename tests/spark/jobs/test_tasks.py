@@ -1,3 +1,4 @@
+import gc
 from pathlib import Path
 
 import pytest
@@ -31,3 +32,11 @@ def test_what_no_retry_can_mend_is_raised_as_it_is(spark: SparkSession, tmp_path
     with pytest.raises(CorruptError, match="segment at byte 7: rotten"):
         run_tasks(spark, [7], refuse)
     assert (tmp_path / "attempts").read_text() == "x"
+
+
+def test_a_worker_does_not_collect_what_it_has_imported(spark: SparkSession) -> None:
+    """Spark collects after every task; what is left to look at is little."""
+    frozen, seen = run_tasks(
+        spark, [0], lambda task: (gc.get_freeze_count(), len(gc.get_objects()))
+    )[0]
+    assert frozen > seen

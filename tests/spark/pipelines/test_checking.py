@@ -73,7 +73,7 @@ TOLD = {
     "source.bare.schema": 'add schema = "column TYPE, ..."',
     "source.bare.watermark": 'write "COLUMN DELAY", as in "at 5 minutes"',
     "source.own.schema": 'remove it, or add parse = "json": holdfast-kv has its own',
-    "step.ticks": "name it otherwise: ticks is a source already",
+    "step.ticks": "name it otherwise: ticks is a source or a table already",
     "step.both": 'give it either sql = "SELECT ..." or function = "module:name"',
     "step.both.function": 'write "module:name": nowhere cannot be imported',
     "step.late.function": "no source or earlier step is called tocks; did you mean ticks?",
@@ -103,6 +103,13 @@ def test_an_empty_file_is_told_what_it_needs(tmp_path: Path) -> None:
         read(write(tmp_path / "empty.toml", ""))
     keys = [problem.key for problem in raised.value.problems]
     assert keys == ["name", "checkpoint", "source", "sink"]
+
+
+def test_links_that_lead_in_a_circle_are_told(tmp_path: Path) -> None:
+    (tmp_path / "ticks-log").symlink_to("ticks-log")
+    file = write(tmp_path / "ticks.toml", FOUR_SINKS.replace('"state"', '"ticks-log"'))
+    with pytest.raises(InvalidError, match=r"source\.ticks\.path: there is nothing at"):
+        read(file)
 
 
 def test_paths_are_relative_to_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

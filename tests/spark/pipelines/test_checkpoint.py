@@ -9,7 +9,14 @@ from tests.spark.pipelines.samples import FOUR_SINKS, write, write_ticks
 
 from holdfast.errors import CorruptError, LockedError
 from holdfast.spark.pipelines import ChangedError, Declared, read
-from holdfast.spark.pipelines.checkpoint import Query, agree, describe, owned, read_progress
+from holdfast.spark.pipelines.checkpoint import (
+    Query,
+    agree,
+    describe,
+    note_batch,
+    owned,
+    read_progress,
+)
 
 VIEWS = {"lines": "lines", "bars": "minutes", "prices": "last", "archive": "ticks"}
 
@@ -106,7 +113,15 @@ def test_progress_is_that_of_the_last_commit(tmp_path: Path) -> None:
         (home / "commits" / str(batch - 1)).write_text("v1\n{}")
     found = read_progress(str(tmp_path), "a")
     assert found is not None
-    assert (found.batch, found.offsets) == (10, ({"index": 10}, None))
+    assert (found.batch, found.rows, found.offsets) == (10, None, ({"index": 10}, None))
+    for batch, rows in ((9, None), (10, 70)):  # a note of an older batch says nothing of this one
+        note_batch(str(tmp_path), "a", batch, 7 * batch)
+        found = read_progress(str(tmp_path), "a")
+        assert found is not None
+        assert found.rows == rows
+    (tmp_path / "batches" / "a.json").write_text("7")
+    with pytest.raises(CorruptError, match="not a batch's rows"):
+        read_progress(str(tmp_path), "a")
     (home / "offsets" / "10").write_text("v1\n{}\n{")
     with pytest.raises(CorruptError, match="not a batch's offsets"):
         read_progress(str(tmp_path), "a")

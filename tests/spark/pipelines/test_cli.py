@@ -1,17 +1,25 @@
 """`holdfast pipeline`, on the shared session."""
 
+import fcntl
 import json
+import os
+import pty
+import re
+import struct
+import sys
+import termios
+from dataclasses import replace
+from io import StringIO
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
-from tests.spark.pipelines.samples import write
+from rich.console import Console
+from tests.spark.pipelines.samples import write, write_ticks
 from typer.testing import CliRunner, Result
 
 from holdfast.cli.app import app
-from holdfast.cli.errors import report
-from holdfast.cli.pipeline_progress import _table, line
-from holdfast.errors import FencedError
+from holdfast.cli.pipeline_progress import line, shown, table
 from holdfast.spark.pipelines import Batch
 
 
@@ -36,11 +44,13 @@ def test_from_init_to_status(
     assert [json.loads(text)["batches"] for text in lines] == [{}]
     found = json.loads(cli("status", "pipeline.toml", "--json").stdout)
     assert (found["dead_letters"], found["running"]) == (1, None)
-    assert {sink["name"]: sink["rows"] for sink in found["sinks"]} == {
-        "warm_rooms": None,
-        "archive": 2,
-        "dead-letters": 1,
+    assert {sink["name"]: (sink["rows_read"], sink["rows"]) for sink in found["sinks"]} == {
+        "warm_rooms": (3, None),
+        "archive": (3, 2),
+        "dead-letters": (3, 1),
     }
+    assert all(sink["committed_ms"] for sink in found["sinks"])
+    assert all(sink["lags"][0]["source"] == "readings" for sink in found["sinks"])
 
 
 def test_problems_are_told_whatever_the_verb(spark: SparkSession, tmp_path: Path) -> None:
@@ -53,17 +63,87 @@ def test_problems_are_told_whatever_the_verb(spark: SparkSession, tmp_path: Path
         found = json.loads(cli(verb, file, "--json").stdout)["problems"]
         assert [problem["key"] for problem in found] == ["checkpoint", "source", "sink"]
     assert "choose one of" in cli("run", file, "--once", "--continuous").stderr
-    assert cli("status", tmp_path / "none.toml").exit_code == 1
+    told = cli("run", tmp_path / "none.toml")
+    assert told.exit_code == 1
+    assert told.stderr.endswith(f"`holdfast pipeline init {tmp_path}/none.toml` writes one\n")
 
 
-def test_a_fenced_sink_ends_with_its_own_code(capsys: pytest.CaptureFixture[str]) -> None:
-    assert report(FencedError("sink.prices: epoch 3"), as_json=False, noun="pipeline") == 4
-    assert "another writer has taken the sink over" in capsys.readouterr().err
+def test_a_sink_that_cannot_be_made_is_told_in_a_line(spark: SparkSession, tmp_path: Path) -> None:
+    assert cli("init", tmp_path / "p.toml").exit_code == 0
+    text = (tmp_path / "p.toml").read_text().replace('path = "archive"', 'path = "p.toml/archive"')
+    told = cli("run", write(tmp_path / "p.toml", text))
+    assert told.exit_code == 1
+    assert "holdfast: sink.archive: Parent path is not a directory" in told.stderr
+    assert "\tat " not in told.stderr
+
+
+FENCED = """
+from pyspark.sql.functions import udf
+from holdfast.kv import Db
+from holdfast.spark.pipelines import Pipeline
+
+pipeline = Pipeline("noting", checkpoint="state")
+pipeline.source("ticks", format="holdfast-log", path="ticks-log")
+
+@udf("string")
+def noted(payload):
+    with Db.open("{notes}", maintain=False) as db, Db.open("{notes}", maintain=False):
+        db.put(b"last", bytes(payload)).result()
+    return "noted"
+
+@pipeline.step
+def notes(ticks):
+    return ticks.select(noted("payload").alias("payload"))
+
+pipeline.sink("copy", view="notes", format="holdfast-log", path="copy")
+"""
+
+
+def test_a_writer_that_is_fenced_in_a_worker_ends_it_with_the_code_of_that(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    write_ticks(tmp_path / "ticks-log", 1, 1)
+    file = write(tmp_path / "noting.py", FENCED.replace("{notes}", str(tmp_path / "notes")))
+    ended = cli("run", file)
+    assert ended.exit_code == 4, ended.output
+    (told,) = ended.stderr.splitlines()
+    assert re.match(r"holdfast: sink\.copy: writer \d+ was fenced by writer \d+", told)
+    assert "see to it that there is one, then run" in told
+    assert json.loads(cli("run", file, "--json").stderr)["error"] == "fenced"
 
 
 def test_a_batch_is_shown() -> None:
     batch = Batch("bars", 3, 1000, 2500.4, {"ticks": 12, "kv": 0, "rate": None}, 0)
     assert line(batch) == "bars: batch 3, 1,000 rows, 2,500 rows/s, behind ticks 12"
-    made = _table({"bars": batch})
-    cells = [next(iter(column.cells)) for column in made.columns]
-    assert cells == ["bars", "3", "1,000", "2,500", "behind ticks 12", "1970-01-01 00:00:00Z"]
+    assert line(replace(batch, lag={"ticks": 0})).endswith("caught up")
+    out = StringIO()
+    Console(file=out, width=80).print(table({"bars": batch, "last_prices_by_symbol": None}))
+    assert [text.rstrip() for text in out.getvalue().splitlines()] == [
+        "sink                   batch   rows  rows/s  last commit  behind",
+        "bars                       3  1,000   2,500  00:00:00Z    ticks 12",
+        "last_prices_by_symbol      -      -       -  none yet     starting",
+    ]
+
+
+def test_a_terminal_of_80_columns_shows_a_line_for_each_sink(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    leader, follower = pty.openpty()
+    fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+    monkeypatch.setenv("TERM", "xterm")
+    for name in ("COLUMNS", "LINES", "NO_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+    with os.fdopen(follower, "w") as terminal, os.fdopen(leader, "rb", 0) as screen:
+        monkeypatch.setattr(sys, "stderr", terminal)
+        with shown(["lines", "prices"], as_json=False) as on_batch:
+            on_batch(Batch("dead-letters", 0, 50, 10.0, {"ticks": 0}, 0))
+            on_batch(Batch("prices", 12, 50_000, 1234.5, {"ticks": 98_765}, 0))
+        seen = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", screen.read(100_000).decode())
+    lines = [text.rstrip() for text in seen.splitlines()]
+    assert max(map(len, lines)) <= 80
+    assert lines[-4:] == [
+        "sink          batch    rows  rows/s  last commit  behind",
+        "lines             -       -       -  none yet     starting",
+        "prices           12  50,000   1,234  00:00:00Z    ticks 98,765",
+        "dead-letters      0      50      10  00:00:00Z    caught up",
+    ]

@@ -1,7 +1,4 @@
-"""Spark's own pipelines with our source and sinks, as docs/pipelines.md has it.
-
-It starts a Spark Connect server twice, a minute or more: HOLDFAST_DECLARATIVE=1 runs it.
-"""
+"""Spark's own pipelines with our source and sinks, as docs/pipelines.md has it."""
 
 import os
 import re
@@ -15,15 +12,11 @@ from tests.spark.pipelines.samples import entries, write, write_ticks
 from tests.spark.pipelines.test_page import PAGE
 
 from holdfast.kv import Db
+from holdfast.spark.java import find_java, home_for_launchers
 
-pytestmark = [
-    pytest.mark.skipif(
-        not os.environ.get("HOLDFAST_DECLARATIVE"), reason="slow: set HOLDFAST_DECLARATIVE=1"
-    ),
-    pytest.mark.skipif(
-        find_spec("grpc_status") is None, reason="needs pip install 'pyspark[pipelines]'"
-    ),
-]
+pytestmark = pytest.mark.skipif(
+    find_spec("grpc_status") is None, reason="needs pip install 'holdfast[declarative]'"
+)
 
 
 def _block(kind: str, directory: Path) -> str:
@@ -33,12 +26,19 @@ def _block(kind: str, directory: Path) -> str:
 
 
 def _run(directory: Path) -> None:
+    """Each starts a Spark Connect server of its own, which lives for seconds."""
     binaries = Path(sys.executable).parent
-    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+    environment = {
+        "JAVA_HOME": str(home_for_launchers(find_java())),
+        "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1",
+        "PATH": f"{binaries}{os.pathsep}{os.environ['PATH']}",
+        "PYSPARK_PYTHON": sys.executable,
+        "SPARK_LOCAL_IP": "127.0.0.1",
+    }
     ran = subprocess.run(
         [binaries / "spark-pipelines", "run"],
         cwd=directory,
-        env={**environment, "PATH": f"{binaries}{os.pathsep}{os.environ['PATH']}"},
+        env={**os.environ, **environment},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -52,8 +52,10 @@ def test_declarative_pipelines_read_and_write_our_stores_once(tmp_path: Path) ->
     write(tmp_path / "spark-pipeline.yml", _block("yaml", tmp_path))
     (tmp_path / "transformations").mkdir()
     write(tmp_path / "transformations" / "copies.py", _block("python declarative", tmp_path))
+    write_ticks(tmp_path / "ticks-log", 1, 20)
     for last in (20, 30):
-        write_ticks(tmp_path / "ticks-log", 1 if last == 20 else 21, last)
+        if last == 30:
+            write_ticks(tmp_path / "ticks-log", 21, last)
         _run(tmp_path)
         assert entries(tmp_path / "copy") == entries(tmp_path / "ticks-log")
         with Db.open(str(tmp_path / "prices")) as db:

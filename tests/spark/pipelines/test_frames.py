@@ -65,6 +65,11 @@ from = "raw"
 format = "holdfast-kv"
 path = "keys"
 
+[sink.fixed]
+from = "fixed"
+format = "parquet"
+path = "fixed"
+
 [sink.files]
 from = "counts"
 format = "parquet"
@@ -95,12 +100,12 @@ def test_all_that_spark_would_refuse_is_told_at_once(spark: SparkSession, tmp_pa
         ("step.early", "move step.counts before it: a step sees sources and earlier steps"),
         ("step.syntax", "[PARSE_SYNTAX_ERROR] Syntax error"),
         ("step.column", "[UNRESOLVED_COLUMN.WITH_SUGGESTION] A column"),
-        ("step.fixed", "read a source: this is the same in every batch"),
         ("step.fails", ""),
         ("sink.own_stream.from", "own_stream reads a stream that is no source: declare it"),
         ("sink.lines", "select only the column payload, and that of orderBy; not payload, n"),
         ("sink.lines.mode", "[STREAMING_OUTPUT_MODE.UNSUPPORTED_OPERATION]"),
         ("sink.keys", ""),
+        ("sink.fixed.from", "name what reads a source: fixed is the same in every batch"),
         ("sink.files.mode", "[STREAMING_OUTPUT_MODE.UNSUPPORTED_OPERATION]"),
     ]
     assert [key for key, _ in found] == [key for key, _ in expected]

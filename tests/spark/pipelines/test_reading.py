@@ -50,10 +50,15 @@ def test_what_cannot_be_read_is_told(tmp_path: Path, name: str, text: str, told:
         read_tables(write(tmp_path / name, text))
 
 
-def test_a_file_that_is_not_there_is_the_systems_error(tmp_path: Path) -> None:
+def test_a_file_that_is_not_there_can_be_made(tmp_path: Path) -> None:
     for name in ("a.toml", "a.py"):
-        with pytest.raises(FileNotFoundError):
+        with pytest.raises(
+            FileNotFoundError, match=r"`holdfast pipeline init .*a\.toml` writes one"
+        ):
             read_tables(tmp_path / name)
+    (tmp_path / "loop.toml").symlink_to("loop.toml")
+    with pytest.raises(OSError, match="Too many levels of symbolic links"):
+        read_tables(tmp_path / "loop.toml")
 
 
 def test_a_name_is_given_once() -> None:

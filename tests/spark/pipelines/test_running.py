@@ -132,6 +132,35 @@ def test_what_cannot_go_on_stops_and_says_what_to_do(spark: SparkSession, tmp_pa
         run(spark, declared)
 
 
+def test_a_writer_beside_a_kv_sink_goes_on(spark: SparkSession, tmp_path: Path) -> None:
+    """A batch is a bulk load, which has no epoch: it fences nobody, and nobody fences it."""
+    write_ticks(tmp_path / "ticks-log", 1, 10)
+    keyed = COPY.replace('columns = "payload", ', "").replace('from = "ticks"', 'from = "keyed"')
+    keyed = keyed.replace(
+        "[sink.copy]",
+        """[step.keyed]
+sql = "SELECT cast(index AS STRING) AS key, payload AS value FROM ticks"
+
+[sink.copy]""",
+    ).replace('format = "holdfast-log"\npath = "copy"', 'format = "holdfast-kv"\npath = "copy"')
+    declared = read(write(tmp_path / "copy.toml", keyed))
+    run(spark, declared)
+    with Db.open(str(tmp_path / "copy")) as db:
+
+        def beside(batch: Batch) -> None:
+            db.put(b"beside", str(batch.batch).encode()).result()
+            if batch.batch == 2:
+                raise KeyboardInterrupt
+            write_ticks(tmp_path / "ticks-log", 21, 30)
+
+        write_ticks(tmp_path / "ticks-log", 11, 20)
+        run(spark, declared, trigger=Trigger("continuous", 100), on_batch=beside)
+    with Db.open(str(tmp_path / "copy")) as db:
+        found = dict(db.items())
+    assert found.pop(b"beside") == b"2"
+    assert sorted(map(int, found)) == list(range(1, 31))
+
+
 def test_a_continuous_one_runs_until_it_is_interrupted(spark: SparkSession, tmp_path: Path) -> None:
     write_ticks(tmp_path / "ticks-log", 1, 10)
     declared = read(write(tmp_path / "copy.toml", COPY))

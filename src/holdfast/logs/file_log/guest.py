@@ -1,14 +1,11 @@
 """A FileLog read without owning it: no lock, no change, beside a live owner too."""
 
-from bisect import bisect_right
-from collections.abc import Iterator, Sequence
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from holdfast.disk import Disk
-from holdfast.errors import CorruptError, HoldfastError, OutOfRangeError
+from holdfast.errors import CorruptError, HoldfastError
 from holdfast.formats import snapshot_file
 from holdfast.formats.flaw import Flaw
 from holdfast.formats.rlog_entry import ENTRY_HEADER_SIZE, FileEntry, decode_entry
@@ -28,33 +25,28 @@ from holdfast.logs.file_log.part import Full, Last, Part
 from holdfast.logs.file_log.recovery import Survey, survey
 from holdfast.logs.file_log.state import read_state
 from holdfast.logs.file_log.tail import judge_tail
-from holdfast.logs.log import Damage, OnDamage, SegmentInfo, clip
+from holdfast.logs.log import Damage, SegmentInfo
+from holdfast.logs.segmented import SegmentedGuest
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_LOOKS_MAX = 20
-_LOADED_MAX = 16  # full files that are kept at hand for single reads
 _NOTHING = snapshot_file.Head(0, 0, 0, 0, Meta())
 
 
-class FileLogGuest:
+class FileLogGuest(SegmentedGuest[Part, Survey]):
     """A FileLog as a reader sees it: a server's, while it runs, or one of our own.
 
     A payload is the data of an entry; `get_entry` has the rest of it.  A damaged log opens all the
     same: `damage` says what is wrong, and sound entries can be read.
     """
 
+    _files_are = "files"
+
     def __init__(self, disk: Disk) -> None:
-        self._disk = disk
-        self._parts: tuple[Part, ...] = ()
         self._first = 1
         self._snapshot: snapshot_file.Head | Flaw | None = None
-        self._recent: Part | None = None  # the next read is often near the last one
-        self._loaded: dict[str, Part] = {}
-        self._broken: dict[str, Damage] = {}
-        self.damage: tuple[Damage, ...] = ()
-        self._survey()
+        super().__init__(disk)
 
     @property
     def first_index(self) -> int:
@@ -62,7 +54,7 @@ class FileLogGuest:
 
     @property
     def last_index(self) -> int:
-        parts = self._parts
+        parts = self._segments
         return max(parts[-1].stop_index if parts else 0, self._first) - 1
 
     @property
@@ -115,21 +107,6 @@ class FileLogGuest:
         """The properties in the state file of the server; empty if there is none."""
         return read_state(self._disk, STATE)
 
-    def scan(
-        self,
-        start: int | None = None,
-        stop: int | None = None,
-        *,
-        on_damage: OnDamage | None = None,
-    ) -> "Iterator[pa.RecordBatch]":
-        """Entries start..stop-1 as Arrow batches of `index`, `payload` and `offset`.
-
-        Without a copy on full files.  Yields what is sound before a damaged entry, then raises
-        CorruptError; with `on_damage`, tells it and goes on behind.
-        """
-        start, stop = clip(start, stop, self.first_index, self.last_index)
-        return self._scan(self._parts, start, stop, on_damage)
-
     def refresh(self) -> int:
         """See what the owner has appended, rolled back or snapshotted; return last_index."""
         if not self._follow():
@@ -149,12 +126,12 @@ class FileLogGuest:
                 created_ms(part.head.meta),
                 base_name(part.name).removesuffix(".rlog"),
             )
-            for part in self._parts
+            for part in self._segments
         ]
 
     def check(self, name: str) -> Damage | None:
         """Read one index file from end to end and look at every entry."""
-        part = next((part for part in self._parts if part.name == name), None)
+        part = next((part for part in self._segments if part.name == name), None)
         if part is not None and isinstance(part, Full):
             return self._broken.get(name) or part.check()
         result = self._look_twice()
@@ -168,73 +145,21 @@ class FileLogGuest:
         if not batch.num_rows:
             return None
         first = batch.column("index")[0].as_py()
-        headers = self._part_of(first).headers(first, first + batch.num_rows)
+        headers = self._segment_of(first).headers(first, first + batch.num_rows)
         return entry_columns(batch, headers)
 
     def facts(self) -> dict[str, str]:
         """What only a FileLog has: its capacity, its snapshot and the state of its server."""
-        return facts_of(self._disk, self.snapshot, self._parts)
+        return facts_of(self._disk, self.snapshot, self._segments)
 
     def check_whole(self) -> list[Damage]:
         """What no index file alone can tell: terms across files, and the state file."""
-        return whole_damage(self._disk, self._parts)
-
-    def close(self) -> None:
-        for part in self._parts:
-            part.close()
-        self._publish(())
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        tb: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    def __repr__(self) -> str:
-        state = ", damaged" if self.damage else ""
-        span = f"{self.first_index}..{self.last_index}"
-        return f"<{type(self).__name__} {span} in {len(self._parts)} files{state}>"
+        return whole_damage(self._disk, self._segments)
 
     # Looking
 
-    def _survey(self) -> None:
-        for look in range(_LOOKS_MAX):
-            try:
-                result = self._look_twice()
-                if result.tail is not None and result.tail.count:
-                    self._sync(result.files[-1].name)
-                return self._show(result)
-            except FileNotFoundError:  # rolled back since that look
-                if look == _LOOKS_MAX - 1:
-                    raise
-
-    def _sync(self, name: str) -> None:
-        file = self._disk.open(name)
-        try:
-            file.sync()  # what a guest shows must not vanish in a power cut
-        finally:
-            file.close()
-
-    def _look_twice(self) -> Survey:
-        """Files are not read at one instant: beside a live owner they may seem to contradict each
-        other.  What is damaged looks the same a second time."""
-        seen: list[Damage] | None = None
-        for look in range(_LOOKS_MAX):
-            try:
-                result = survey(self._disk)
-            except FileNotFoundError:  # rolled back between the look at names and at bytes
-                if look == _LOOKS_MAX - 1:
-                    raise
-                continue
-            if not result.damage or result.damage == seen:
-                break
-            seen = result.damage
-        return result
+    def _look(self) -> Survey:
+        return survey(self._disk)
 
     def _show(self, result: Survey) -> None:
         parts: list[Part] = []
@@ -257,7 +182,7 @@ class FileLogGuest:
 
     def _follow(self) -> bool:
         """See what is new at the end of the last file; False if more than that may have changed."""
-        last = self._parts[-1] if self._parts else None
+        last = self._segments[-1] if self._segments else None
         if not isinstance(last, Last) or self.damage or not 0 < last.count < len(last.slots):
             return False
         names = self._disk.list()
@@ -278,10 +203,6 @@ class FileLogGuest:
         last.follow(file, state, sizes[name])
         return True
 
-    def _publish(self, parts: tuple[Part, ...]) -> None:
-        """From now on readers see these, and no others."""
-        self._parts, self._recent, self._loaded = parts, None, {}
-
     def _state_of(self, part: Part) -> str:
         if part.name in {damage.file for damage in self.damage}:
             return "damaged"
@@ -294,49 +215,13 @@ class FileLogGuest:
     def _entry(self, index: int) -> bytes:
         part = self._recent
         if part is None or not max(self._first, part.first_index) <= index < part.stop_index:
-            part = self._part_of(index)
+            part = self._segment_of(index)
         return part.read(index)
 
-    def _scan(
-        self, parts: Sequence[Part], start: int, stop: int, on_damage: OnDamage | None
-    ) -> "Iterator[pa.RecordBatch]":
-        for part in parts:
-            end = min(stop, part.stop_index)
-            if start >= end:
-                continue
-            if start < part.first_index:
-                start = self._tell_missing(start, part.first_index, on_damage)
-            if damage := self._broken.get(part.name):
-                if on_damage is None:
-                    raise CorruptError(damage.file, damage.offset, damage.why)
-                on_damage(Damage(damage.file, damage.offset, start, end - 1, damage.why))
-            else:
-                yield from part.scan(start, end, on_damage)
-            start = end
-            if part.name not in self._loaded:
-                part.unload()
-
-    def _tell_missing(self, start: int, stop: int, on_damage: OnDamage | None) -> int:
-        about = next((d for d in self.damage if d.first_index <= start <= d.last_index), None)
-        where = about or Damage(SNAPSHOT, 0, start, stop - 1, "missing")
-        if on_damage is None:
-            raise CorruptError(where.file, where.offset, f"entry {start}: {where.why}")
-        on_damage(Damage(where.file, where.offset, start, stop - 1, where.why))
-        return stop
-
-    def _part_of(self, index: int) -> Part:
-        parts = self._parts
-        if not self.first_index <= index <= self.last_index:
-            had = f"{self.first_index}..{self.last_index}"
-            raise OutOfRangeError(f"entry {index} of a log that holds {had}")
-        part = parts[bisect_right(parts, index, key=lambda p: p.first_index) - 1]
-        if damage := self._broken.get(part.name):
-            raise CorruptError(damage.file, damage.offset, f"entry {index}: {damage.why}")
-        if not part.first_index <= index < part.stop_index:
-            self._tell_missing(index, index + 1, None)
-        if part.name not in self._loaded:
-            while len(self._loaded) >= _LOADED_MAX:
-                self._loaded.pop(next(iter(self._loaded))).unload()
-            self._loaded[part.name] = part
-        self._recent = part
-        return part
+    def _doubt(self, segment: Part, index: int) -> Damage | None:
+        if segment.first_index <= index and (damage := super()._doubt(segment, index)):
+            return damage
+        if segment.first_index <= index < segment.stop_index:
+            return None
+        about = next((d for d in self.damage if d.first_index <= index <= d.last_index), None)
+        return about or Damage(SNAPSHOT, 0, index, index, "missing")

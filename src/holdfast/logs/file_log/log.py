@@ -101,17 +101,15 @@ class FileLog(Owner):
 
     def truncate_tail(self, last: int) -> None:
         """Durably remove all entries after `last`, which may be one less than the first."""
-        self._exclusively(lambda: self._roll_back(last + 1))
+        self._commits.change(lambda: self._roll_back(last + 1))
 
     def rotate(self) -> str:
         """Begin a new file, unless the last one is empty; return its name."""
-        name: str = self._exclusively(self._rotate_by_hand)
-        return name
+        return self._commits.change(self._rotate_by_hand)
 
     def compact(self, limits: Retention, *, dry_run: bool = False) -> Compaction:
         """Durably remove the oldest files that `limits` name and the snapshot covers."""
-        plan: Compaction = self._exclusively(lambda: self._compact(limits, dry_run=dry_run))
-        return plan
+        return self._commits.change(lambda: self._compact(limits, dry_run=dry_run))
 
     def close(self) -> None:
         """Leave the files as the original would, and let the directory go."""
@@ -153,10 +151,7 @@ class FileLog(Owner):
 
     def find_request(self, request_id: bytes) -> int | None:
         """The entry that a request became, if it is young enough to be remembered."""
-        found: int | None = self._commits.exclusively(
-            lambda: self._known_requests().find(request_id)
-        )
-        return found
+        return self._commits.exclusively(lambda: self._known_requests().find(request_id))
 
     def create_snapshot(self, index: int, data: Data) -> None:
         """Let the log begin behind entry `index`, and `data` stand for all up to there."""
@@ -170,7 +165,7 @@ class FileLog(Owner):
         If the log has that entry, of that term, it begins behind it from now on; if not, the whole
         log is moved aside and begins anew behind the snapshot, or with `compact_only` ValueError.
         """
-        self._exclusively(lambda: self._install(index, term, data, compact_only=compact_only))
+        self._commits.change(lambda: self._install(index, term, data, compact_only=compact_only))
 
     # Writing: one thread at a time
 
@@ -181,22 +176,17 @@ class FileLog(Owner):
         return batch.last
 
     def _commit(self, batches: Sequence[_Batch]) -> None:
-        self._refuse_if_unwritable()
-        try:
-            group: list[_Batch] = []
-            size = 0
-            for batch in batches:
-                if group and (batch.once or batch.index is not None or size > _GROUP_SIZE_MAX):
-                    self._write(group)
-                    group, size = [], 0
-                if self._admit(batch):
-                    group.append(batch)
-                    size += len(batch.data)
-                    self._term = batch.terms[1]
-            self._write(group)
-        except BaseException as error:
-            self._refusal = f"an earlier append failed ({error!r}); close and reopen it"
-            raise
+        group: list[_Batch] = []
+        size = 0
+        for batch in batches:
+            if group and (batch.once or batch.index is not None or size > _GROUP_SIZE_MAX):
+                self._write(group)
+                group, size = [], 0
+            if self._admit(batch):
+                group.append(batch)
+                size += len(batch.data)
+                self._term = batch.terms[1]
+        self._write(group)
 
     def _admit(self, batch: _Batch) -> bool:
         """May this batch come next?  If not, it says why, or where its entry is already."""
@@ -261,7 +251,7 @@ class FileLog(Owner):
             self._tail.push(self._writer.slots[self._tail.count : self._writer.count])
         else:
             last = self._last(*begun, self._writer.count)
-            self._publish((*self._parts[:-1], *parts, last))
+            self._publish((*self._segments[:-1], *parts, last))
 
     # Changes of several files
 
@@ -272,7 +262,7 @@ class FileLog(Owner):
             span = f"{self.first_index}..{self.last_index}"
             raise ValueError(f"the log holds {span}: it cannot end at {index - 1}")
         self._finish()
-        part = next(part for part in reversed(self._parts) if part.first_index <= index)
+        part = next(part for part in reversed(self._segments) if part.first_index <= index)
         first = part.first_index
         keeps_file = index > first or index == self.first_index
         intent = plan_rollback(self._disk, index, first, keeps_file=keeps_file)
@@ -296,7 +286,7 @@ class FileLog(Owner):
             replace(self._disk, temporary, SNAPSHOT, old)
         else:
             log = self._stamps.history(LOG, self._disk.directories().__contains__)
-            last = self._parts[-1].stop_index - 1
+            last = self._segments[-1].stop_index - 1
             intent = Discard(index, term, temporary, old, log, last, self._capacity)
             write_intent(self._disk, intent)
             carry_out(self._disk, intent, self._stamps)
@@ -309,11 +299,11 @@ class FileLog(Owner):
             SegmentInfo(
                 s.name, s.state, p.first_index, p.stop_index - 1, s.size, s.created_ms, s.id
             )
-            for s, p in zip(self.segments(), self._parts, strict=True)
+            for s, p in zip(self.segments(), self._segments, strict=True)
         ]
         plan = choose_covered(every, limits, replicas, now_ms, self.first_index, oldest)
         for segment in () if dry_run else plan.removed:
-            self._publish(self._parts[1:])  # oldest first, so that a crash leaves no gap
+            self._publish(self._segments[1:])  # oldest first, so that a crash leaves no gap
             self._disk.remove(segment.name)
         return plan
 

@@ -1,15 +1,17 @@
 """The owner of a FileLog's directory: its lock, its recovery, and which file comes next."""
 
 import logging
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any
 from uuid import UUID
 
 from holdfast import runtime
 from holdfast.disk import Disk
-from holdfast.errors import CorruptError, HoldfastError, PoisonedError
+from holdfast.errors import CorruptError
 from holdfast.formats import rlog
 from holdfast.formats.flaw import Flaw
+from holdfast.logs.commits import CLOSED, Commits
 from holdfast.logs.file_log.directory import SNAPSHOT, Found, index_name
 from holdfast.logs.file_log.guest import FileLogGuest
 from holdfast.logs.file_log.history import Stamps, sweep
@@ -21,7 +23,6 @@ from holdfast.logs.file_log.tail import TailState
 from holdfast.logs.file_log.writer import SyncMode, Writer
 
 _LOG = logging.getLogger("holdfast")
-_CLOSED = "the log is closed"
 _CAPACITY_MAX = 2**20  # the indexes of one directory, behind which the original finds no file
 
 
@@ -56,8 +57,7 @@ class Owner(FileLogGuest):
             now_ms, self._stamps.hostname, self._stamps.process_id, new_id().int & 0xFFFFFF
         )
         self._requests = RequestCache(request_ttl_ms, requests_max, now_ms)
-        self._commits = runtime.GroupCommit(self._commit)
-        self._refusal: str | None = None  # why nothing can be written any more
+        self._commits = Commits(self._commit, lambda: self.damage)
         self._writer: Writer | None = None
         self._state: StateFile | None = None
         self._term = 0
@@ -76,7 +76,7 @@ class Owner(FileLogGuest):
     @property
     def state(self) -> StateFile:
         """The state file of the server whose log this is, made if it is not there."""
-        self._refuse_if_unwritable()
+        self._commits.refuse_if_unwritable()
         if self._state is None:
             self._state = StateFile(self._disk, stamps=self._stamps, lock=False)
         return self._state
@@ -93,7 +93,7 @@ class Owner(FileLogGuest):
         self._own(result)
         if not result.damage:
             # As the original has it: whatever was asked for, and however small the first file is.
-            self._capacity = rlog.nominal_capacity(self._parts[0].head.header.capacity)
+            self._capacity = rlog.nominal_capacity(self._segments[0].head.header.capacity)
             sweep(self._disk, SNAPSHOT)
 
     def _look_again(self) -> None:
@@ -121,9 +121,9 @@ class Owner(FileLogGuest):
             self._writer.finish()
 
     def _close(self) -> None:
-        if self._refusal == _CLOSED:
+        if self._commits.refusal == CLOSED:
             return
-        is_sound, self._refusal = self._refusal is None, _CLOSED
+        is_sound, self._commits.refusal = self._commits.refusal is None, CLOSED
         try:
             if self._state is not None:
                 self._state.close()
@@ -139,13 +139,13 @@ class Owner(FileLogGuest):
 
     # The last file
 
+    @abstractmethod
     def _commit(self, batches: Sequence[Any]) -> None:
         """Write what has gathered."""
-        raise NotImplementedError
 
     @property
     def _tail(self) -> Last:
-        tail = self._parts[-1]
+        tail = self._segments[-1]
         assert isinstance(tail, Last)
         return tail
 
@@ -181,47 +181,19 @@ class Owner(FileLogGuest):
         if self._writer.count:
             old = self._writer
             found, head = self._begin_file(self.last_index + 1)
-            self._publish((*self._parts[:-1], self._full(old), self._last(found, head, 0)))
+            self._publish((*self._segments[:-1], self._full(old), self._last(found, head, 0)))
         return self._tail.name
 
     # Requests
 
     def _known_requests(self) -> RequestCache:
         if not self._requests.is_loaded:
-            parts: list[Part] = [part for part in reversed(self._parts) if part.count]
+            parts: list[Part] = [part for part in reversed(self._segments) if part.count]
             self._requests.load(
                 (part.first_index, part.headers(part.first_index, part.stop_index).request_ids)
                 for part in parts
             )
         return self._requests
-
-    # Refusing
-
-    def _exclusively(self, step: Callable[[], Any]) -> Any:
-        def guarded() -> Any:
-            self._refuse_if_unwritable()
-            return self._guarded(step)
-
-        return self._commits.exclusively(guarded)
-
-    def _guarded(self, step: Callable[[], Any]) -> Any:
-        try:
-            return step()
-        except ValueError:
-            raise  # refused before anything was done
-        except BaseException as error:
-            self._refusal = f"an earlier change failed ({error!r}); close and reopen it"
-            raise
-
-    def _refuse_if_unwritable(self) -> None:
-        if self.damage:
-            damage = self.damage[0]
-            why = f"{damage.why}; the log is read-only until it is repaired"
-            raise CorruptError(damage.file, damage.offset, why)
-        if self._refusal == _CLOSED:
-            raise HoldfastError(_CLOSED)
-        if self._refusal is not None:
-            raise PoisonedError(self._refusal)
 
 
 def _empty(header: rlog.Header, size: int) -> TailState:

@@ -5,6 +5,7 @@ end behind the file, are shorter than their header, or of a type that there is n
 are never served.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -33,7 +34,7 @@ _NOT_AN_ENTRY = "not an entry"
 _BLANK = bytes(ENTRY_HEADER_SIZE)
 
 
-class Part:
+class Part(ABC):
     """Entries first_index..stop_index-1 of a log, in the file where they are."""
 
     def __init__(self, disk: Disk, found: Found, head: rlog.Head, count: int) -> None:
@@ -109,10 +110,11 @@ class Part:
         return None
 
     @property
+    @abstractmethod
     def sound(self) -> int:
         """How many entries, from the first on, can be relied on."""
-        raise NotImplementedError
 
+    @abstractmethod
     def unload(self) -> None:
         """Let go of what can be had again."""
 
@@ -126,19 +128,19 @@ class Part:
         bounds = self._bounds(slot, slot + 1)
         return int(bounds[0]), int(bounds[1])
 
+    @abstractmethod
     def _bounds(self, first: int, stop: int) -> Offsets:
         """Where entries first..stop-1 of this file begin and end, counted from its start."""
-        raise NotImplementedError
 
     def _read(self, begin: int, end: int) -> bytes:
         return bytes(self._region(begin, end))
 
-    def _region(self, begin: int, end: int) -> memoryview:
-        raise NotImplementedError
+    @abstractmethod
+    def _region(self, begin: int, end: int) -> memoryview: ...
 
+    @abstractmethod
     def _unsound(self) -> tuple[int, str]:
         """Where and why entries cannot be relied on from some on."""
-        raise NotImplementedError
 
     def _damage(self, offset: int, first: int, last: int, why: str) -> Damage:
         index = self.first_index
@@ -248,6 +250,9 @@ class Last(Part):
         """From a map: of large entries only the pages with a header are touched."""
         bounds = self._bounds(first - self.first_index, stop - self.first_index)
         return decode_headers(self.file.map(), bounds[:-1])
+
+    def unload(self) -> None:
+        """There is nothing to let go of: it is read with plain reads."""
 
     def close(self) -> None:
         self.file.close()

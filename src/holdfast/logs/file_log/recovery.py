@@ -14,12 +14,12 @@ not from a cache that a failed sync may have left lying.
 
 from dataclasses import dataclass, field
 
+from holdfast.cuts import keep_aside
 from holdfast.disk import Disk, File
 from holdfast.errors import CorruptError
 from holdfast.formats import rlog, snapshot_file
 from holdfast.formats.flaw import Flaw
 from holdfast.formats.rlog_commit import Commit
-from holdfast.logs.cuts import keep_aside
 from holdfast.logs.file_log.directory import (
     LOG,
     SNAPSHOT,
@@ -71,6 +71,10 @@ class Survey:
         """Of the files; the snapshot may be ahead of it."""
         count = self.tail.count if self.tail else 0
         return self.files[-1].index + count - 1 if self.files else self.snapshot_index
+
+    @property
+    def unsynced(self) -> str | None:
+        return self.files[-1].name if self.tail and self.tail.count else None
 
     def all_damage(self) -> list[Damage]:
         return self.damage + ([self.torn] if self.torn else [])
@@ -217,10 +221,9 @@ def _look_behind_the_cache(disk: Disk, intent: Intent | None) -> dict[str, int]:
         file = disk.open(name, writable=True)
         try:
             file.sync(forget_from=0)
+            sizes[name] = file.size()  # what never reached the disk is gone now
         finally:
             file.close()
-        directory, _, base = name.rpartition("/")
-        sizes[name] = disk.list(directory)[base]  # what never reached the disk is gone now
     return sizes
 
 

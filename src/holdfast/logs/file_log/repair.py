@@ -1,9 +1,8 @@
 """Repair of a damaged FileLog: first say what would be lost, then do it.
 
-Indexes stay contiguous and keep their meaning, so a damaged stretch cannot simply be left out:
-either what comes before it is kept, or what comes after.  A log that begins behind its snapshot
-cannot be opened, by the original neither; so with what comes after, and where the snapshot itself
-is damaged and no older one fits, an empty one is made: what it should hold must come from a peer.
+See holdfast.logs.repairing.  A log that begins behind its snapshot cannot be opened, by the
+original neither; so where what comes after the damage is kept, and where the snapshot itself is
+damaged and no older one fits, an empty one is made: what it should hold must come from a peer.
 Nothing is deleted: what is taken out stays beside the log, in .cut files or under a dated name.
 A crash between two steps leaves a log that is still damaged and can be planned anew.
 """
@@ -13,20 +12,19 @@ from dataclasses import dataclass
 from typing import Literal
 
 from holdfast import runtime
+from holdfast.cuts import keep_aside, set_aside
 from holdfast.disk import Disk
 from holdfast.errors import HoldfastError
 from holdfast.formats import rlog, snapshot_file
 from holdfast.formats.flaw import Flaw
-from holdfast.logs.cuts import keep_aside
 from holdfast.logs.file_log.directory import SNAPSHOT, base_name, index_name, reader
 from holdfast.logs.file_log.history import Stamps, kept
 from holdfast.logs.file_log.intent import INTENT
 from holdfast.logs.file_log.log import FileLog
 from holdfast.logs.file_log.pieces import Piece, pieces_of, run_after, run_before
 from holdfast.logs.file_log.recovery import Survey, survey
-from holdfast.logs.log import Damage
+from holdfast.logs.repairing import Keep, RepairPlan, check_keep
 
-Keep = Literal["before", "after"]
 Action = Literal["set aside", "cut", "rewrite", "restore", "make"]
 
 
@@ -50,24 +48,9 @@ class Step:
         }[self.action]
 
 
-@dataclass(frozen=True, slots=True)
-class RepairPlan:
-    keep: Keep
-    damage: tuple[Damage, ...]
-    steps: tuple[Step, ...]
-    kept: tuple[int, int]  # the log's first and last index afterwards
-    lost: tuple[tuple[int, int], ...]  # ranges of indexes, both ends included
-    unknown: tuple[str, ...]  # files that held more, of whatever index
-
-    @property
-    def lossless(self) -> bool:
-        return not self.lost and not self.unknown
-
-
-def plan_repair(disk: Disk, *, keep: Keep = "before") -> RepairPlan:
+def plan_repair(disk: Disk, *, keep: Keep = "before") -> RepairPlan[Step]:
     """Read everything, change nothing, and say what repair would keep and lose."""
-    if keep not in ("before", "after"):
-        raise ValueError(f"keep is 'before' or 'after' the damage, not {keep!r}")
+    check_keep(keep)
     found = survey(disk)
     pieces = pieces_of(disk, found)
     damage = found.all_damage()
@@ -90,13 +73,12 @@ def plan_repair(disk: Disk, *, keep: Keep = "before") -> RepairPlan:
 
 
 def apply_repair(
-    disk: Disk, plan: RepairPlan, *, now_ms: Callable[[], int] = runtime.now_ms
+    disk: Disk, plan: RepairPlan[Step], *, now_ms: Callable[[], int] = runtime.now_ms
 ) -> None:
     """Carry a plan out, unless the log has changed since; then recover it as any owner would."""
     lock = disk.lock()
     try:
-        if plan_repair(disk, keep=plan.keep) != plan:
-            raise HoldfastError("the log has changed since this repair was planned; plan it again")
+        plan.refuse_if_changed(plan_repair(disk, keep=plan.keep))
         for step in plan.steps:
             _apply(disk, step, Stamps(now_ms))
     finally:
@@ -157,7 +139,7 @@ def _file_steps(found: Survey, pieces: Sequence[Piece], run: tuple[int, int]) ->
 
 def _apply(disk: Disk, step: Step, stamps: Stamps) -> None:
     if step.action == "set aside":
-        disk.rename(step.file, _unused(disk, f"{base_name(step.file)}.cut"))
+        set_aside(disk, step.file)
     elif step.action == "restore":
         disk.link(step.source, step.file)
     elif step.action == "make":
@@ -190,12 +172,4 @@ def _change(disk: Disk, step: Step, stamps: Stamps) -> None:
     whole[rlog.TABLE_START : rlog.TABLE_START + len(ends)] = ends
     whole += data[head.data_start + start : head.data_start + int(slots[used - 1])]
     disk.create(index_name(step.index), bytes(whole))
-    disk.rename(step.file, _unused(disk, f"{base_name(step.file)}.cut"))
-
-
-def _unused(disk: Disk, name: str) -> str:
-    names, free, attempt = disk.list(), name, 1
-    while free in names:
-        attempt += 1
-        free = f"{name.removesuffix('.cut')}-{attempt}.cut"
-    return free
+    set_aside(disk, step.file)

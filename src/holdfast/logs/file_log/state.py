@@ -10,15 +10,15 @@ name the original takes it for a forgotten one and removes it: it undoes nothing
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from isal.isal_zlib import crc32
 
+from holdfast import runtime
+from holdfast.cuts import keep_aside
 from holdfast.disk import Disk, File
 from holdfast.errors import CorruptError, HoldfastError, PoisonedError
 from holdfast.formats import state_file as fmt
-from holdfast.logs.cuts import keep_aside
 from holdfast.logs.file_log.directory import STATE
 from holdfast.logs.file_log.history import Stamps, replace, sweep
 
@@ -53,7 +53,7 @@ def redo_name(name: str) -> str:
     return f"{name}.tmp-0-redo"
 
 
-class StateFile:
+class StateFile(runtime.Closing):
     """The owner of a state file.  `defaults` say which properties there are, and in which order.
 
     >>> from holdfast.disk import OsDisk
@@ -124,17 +124,6 @@ class StateFile:
             self._file.close()
             if self._lock is not None:
                 self._lock.release()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        tb: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _open(self) -> None:
         sweep(self._disk, self._name, redo_name(self._name))

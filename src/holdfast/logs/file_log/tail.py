@@ -4,7 +4,8 @@ Invariant: entries, and behind them a record of the slots they are to get, are s
 of theirs is written, and these are synced before anything else is.  So
 
 1. slots that a crash has torn are in that record, which is whole: they are written again;
-2. without a whole record no slot was being written, and every slot counts.
+2. without a whole record no slot was being written, and every slot counts;
+3. a record whose entries did not arrive means nothing, and goes.
 
 That is for files written here.  The original syncs entries and slots at once, and without a record:
 after a crash a slot may point to what never arrived.  If that shows, because it is past the end of
@@ -53,6 +54,8 @@ def judge_tail(file: File, head: rlog.Head, size: int) -> TailState:
             state.size = size - commit.size
         elif rlog_commit.is_data_of(commit, _data_of(file, head, commit)):
             state.size, state.redo, state.count = size - commit.size, commit, commit.first_slot
+        elif state.stop <= size - commit.size - head.data_start:
+            state.size = size - commit.size  # or what is written next might complete its entries
     _judge_entries(state, file, head)
     return state
 

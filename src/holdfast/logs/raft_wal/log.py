@@ -89,7 +89,7 @@ class RaftWal(Owner[_Batch]):
         empty log may begin at any."""
         if not entries:
             return
-        self._refuse_if_unwritable()
+        self._commits.refuse_if_unwritable()
         self._refuse_other_codec()
         first = entries[0].index
         for i, entry in enumerate(entries):
@@ -105,7 +105,7 @@ class RaftWal(Owner[_Batch]):
 
         Nothing happens if the log has none of them.  ValueError if it would leave a hole.
         """
-        self._commits.exclusively(lambda: self._delete_range(first, last))
+        self._commits.change(lambda: self._delete_range(first, last))
 
     @property
     def raft_first_index(self) -> int:
@@ -121,12 +121,12 @@ class RaftWal(Owner[_Batch]):
 
     def set(self, key: bytes, value: bytes | None) -> None:
         """Set a key, or with None remove it.  Durable when this returns."""
-        self._exclusively(lambda: self._meta.set(key, value))
+        self._commits.change(lambda: self._meta.set(key, value))
         self._counters.stable_sets += 1
 
     def set_uint64(self, key: bytes, value: int) -> None:
         """Set a number.  Durable when this returns."""
-        self._exclusively(lambda: self._meta.set_uint64(key, value))
+        self._commits.change(lambda: self._meta.set_uint64(key, value))
         self._counters.stable_sets += 1
 
     # What every log can do
@@ -138,7 +138,7 @@ class RaftWal(Owner[_Batch]):
         each payload is one, encoded, with the index that comes next.
         """
         batch = _Batch(as_payloads(payloads), self.codec)
-        self._refuse_if_unwritable()
+        self._commits.refuse_if_unwritable()
         if batch.codec == fmt.RAFT_CODEC:
             entry = decode_entry(bytes(batch.payloads[0]))
             if isinstance(entry, Flaw) and self._is_undecided:
@@ -150,11 +150,11 @@ class RaftWal(Owner[_Batch]):
 
     def truncate_head(self, first: int) -> None:
         """Durably remove all entries before `first`, which may be one more than the last."""
-        self._exclusively(lambda: self._truncate_head(first))
+        self._commits.change(lambda: self._truncate_head(first))
 
     def truncate_tail(self, last: int) -> None:
         """Durably remove all entries after `last`, which may be one less than the first."""
-        self._exclusively(lambda: self._truncate_tail(last))
+        self._commits.change(lambda: self._truncate_tail(last))
 
     def compact(self, limits: Retention, *, dry_run: bool = False) -> Compaction:
         """Durably remove the oldest segments that `limits` name and no replica still needs."""
@@ -162,7 +162,7 @@ class RaftWal(Owner[_Batch]):
 
     def rotate(self) -> str:
         """Seal the active segment, if it holds anything, and begin a new one; return its name."""
-        self._exclusively(self._rotate_by_hand)
+        self._commits.change(self._rotate_by_hand)
         return self._tail.name
 
     def close(self) -> None:
@@ -177,25 +177,20 @@ class RaftWal(Owner[_Batch]):
             raise batch.error
 
     def _commit(self, batches: Sequence[_Batch]) -> None:
-        self._refuse_if_unwritable()
-        try:
-            group: list[_Batch] = []
-            size, next_index = 0, self._tail.stop_index
-            for batch in batches:
-                if group and size + batch.size > _GROUP_SIZE_MAX:
-                    self._write(group)
-                    self._refuse_if_unwritable()  # this one may have been the last
-                    group, size = [], 0
-                if not self._admit(batch, next_index, is_first=not group):
-                    continue
-                group.append(batch)
-                size += batch.size
-                next_index = (batch.first or next_index) + len(batch.payloads)
-            if group:
+        group: list[_Batch] = []
+        size, next_index = 0, self._tail.stop_index
+        for batch in batches:
+            if group and size + batch.size > _GROUP_SIZE_MAX:
                 self._write(group)
-        except BaseException as error:
-            self._refusal = f"an earlier append failed ({error!r}); close and reopen it"
-            raise
+                self._commits.refuse_if_unwritable()  # this one may have been the last
+                group, size = [], 0
+            if not self._admit(batch, next_index, is_first=not group):
+                continue
+            group.append(batch)
+            size += batch.size
+            next_index = (batch.first or next_index) + len(batch.payloads)
+        if group:
+            self._write(group)
 
     def _admit(self, batch: _Batch, next_index: int, *, is_first: bool) -> bool:
         """May this batch come next?  An empty log begins where it is told to."""
@@ -249,7 +244,7 @@ class RaftWal(Owner[_Batch]):
             self._rotate()
         except (OSError, HoldfastError) as error:
             _LOG.error("%r: no new segment: %s", self._disk, error)
-            self._refusal = f"beginning a new segment failed ({error!r}); close and reopen it"
+            self._commits.poison("beginning a new segment", error)
 
     def _rotate_by_hand(self) -> None:
         if self._tail.count:
@@ -265,13 +260,12 @@ class RaftWal(Owner[_Batch]):
     # Truncating
 
     def _delete_range(self, first: int, last: int) -> None:
-        self._refuse_if_unwritable()
         if first > last or last < self.first_index or first > self.last_index:
             return
         if first <= self.first_index:
-            self._guarded(lambda: self._truncate_head(min(last, self.last_index) + 1))
+            self._truncate_head(min(last, self.last_index) + 1)
         elif last >= self.last_index:
-            self._guarded(lambda: self._truncate_tail(first - 1))
+            self._truncate_tail(first - 1)
         else:
             raise ValueError("only suffix or prefix ranges may be deleted from log")
 
@@ -300,10 +294,10 @@ class RaftWal(Owner[_Batch]):
         self._counters.tail_truncations += gone
 
     def _compact(self, limits: Retention, *, dry_run: bool) -> Compaction:
-        self._refuse_if_unwritable()
+        self._commits.refuse_if_unwritable()
         plan = choose(self.segments(), limits, Replicas(self._disk).list(), self._now_ms())
         if plan.removed and not dry_run:
-            self._guarded(lambda: self._truncate_head(plan.first_index))
+            self._commits.guard(lambda: self._truncate_head(plan.first_index))
         return plan
 
     @property

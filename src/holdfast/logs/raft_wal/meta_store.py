@@ -10,10 +10,11 @@ other out.  A guest takes no lock: what it shows is one whole transaction, and s
 
 import contextlib
 from collections.abc import Mapping
+from functools import lru_cache
 from itertools import count
-from types import TracebackType
 from typing import Self
 
+from holdfast import runtime
 from holdfast.disk import Disk, File, Lock
 from holdfast.errors import CorruptError, HoldfastError, PoisonedError
 from holdfast.formats import bolt
@@ -29,7 +30,7 @@ _HEAD_SIZE = 2**16 + 2**12  # the second meta page is behind the first, whatever
 _ADVICE = "`holdfast log repair` can make it anew from the segments"
 
 
-class MetaStore:
+class MetaStore(runtime.Closing):
     """What wal-meta.db holds.  One caller at a time.
 
     An owner makes the store where there is none and no segments either.  CorruptError if it is
@@ -134,17 +135,6 @@ class MetaStore:
         if self._lock is not None:
             self._lock.release()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
     # Opening
 
     def _open(self, lock: "Ownership") -> None:
@@ -156,8 +146,7 @@ class MetaStore:
         # What is shown from now on must be on the disk.  A killed owner may have left it in the
         # cache; one whose sync failed may have left there what will never reach the disk.
         self._file.sync(forget_from=0)
-        size = self._disk.list()[META_STORE]
-        self._image = _sound(bolt.decode(self._file.read_at(0, size)))
+        self._image = _sound(_decoded(self._file.read_at(0, self._file.size())))
 
     def _look(self) -> Image | None:
         if META_STORE not in self._disk.list():
@@ -169,7 +158,7 @@ class MetaStore:
                 size = self._disk.list().get(META_STORE, 0)
                 head_size = min(size, _HEAD_SIZE)
                 newest = bolt.decode_newest(file.read_at(0, head_size))
-                image = bolt.decode(file.read_at(0, size))
+                image = _decoded(file.read_at(0, size))
                 if image != self._image:
                     file.sync()  # what a guest shows must not vanish in a power cut
                 # Pages of a transaction are written over only after its successor's meta page is.
@@ -249,6 +238,12 @@ def _refuse_if_segments(disk: Disk) -> None:
     if any(name.endswith(".wal") for name in disk.list()):
         # The original would begin a new log here, and then delete the segments of the old one.
         raise CorruptError(META_STORE, 0, f"missing, though there are segments; {_ADVICE}")
+
+
+@lru_cache(2)
+def _decoded(data: bytes) -> Image | Flaw:
+    """Who looks again and again finds the same, mostly."""
+    return bolt.decode(data)
 
 
 def _sound(image: Image | Flaw) -> Image:

@@ -12,9 +12,10 @@ from typing import Generic, TypeVar
 
 from holdfast import runtime
 from holdfast.disk import Disk
-from holdfast.errors import CorruptError, HoldfastError, PoisonedError, UnsupportedError
+from holdfast.errors import UnsupportedError
 from holdfast.formats import raft_wal as fmt
 from holdfast.formats.raft_meta import SegmentMeta, State
+from holdfast.logs.commits import CLOSED, Commits
 from holdfast.logs.raft_wal.directory import name_of
 from holdfast.logs.raft_wal.guest import RaftWalGuest
 from holdfast.logs.raft_wal.meta_store import MetaStore
@@ -28,7 +29,6 @@ from holdfast.logs.raft_wal.segment import Sealed, Tail
 from holdfast.logs.raft_wal.truncation import next_size, sealed_at
 
 _LOG = logging.getLogger("holdfast")
-_CLOSED = "the log is closed"
 _SIZE_MIN = 2**20  # where tuning begins
 
 Item = TypeVar("Item")
@@ -68,8 +68,7 @@ class Owner(RaftWalGuest, Generic[Item]):
         now_ms: Callable[[], int],
     ) -> None:
         self._settings, self._now_ms = settings, now_ms
-        self._commits = runtime.GroupCommit(commit)
-        self._refusal: str | None = None  # why nothing can be written any more
+        self._commits = Commits(commit, lambda: self.damage)
         self.mended: tuple[str, ...] = ()  # what recovery did
         try:
             super().__init__(disk)
@@ -120,8 +119,8 @@ class Owner(RaftWalGuest, Generic[Item]):
         return None
 
     def _close(self) -> None:
-        if self._refusal != _CLOSED:
-            self._refusal = _CLOSED
+        if self._commits.refusal != CLOSED:
+            self._commits.refusal = CLOSED
             if hasattr(self, "_file"):
                 self._file.close()
             super().close()
@@ -218,31 +217,3 @@ class Owner(RaftWalGuest, Generic[Item]):
 
     def _now(self) -> str:
         return runtime.to_rfc3339(self._now_ms())
-
-    # Refusing
-
-    def _exclusively(self, step: Callable[[], None]) -> None:
-        def guarded() -> None:
-            self._refuse_if_unwritable()
-            self._guarded(step)
-
-        self._commits.exclusively(guarded)
-
-    def _guarded(self, step: Callable[[], None]) -> None:
-        try:
-            step()
-        except ValueError:
-            raise  # refused before anything was done
-        except BaseException as error:
-            self._refusal = f"an earlier change failed ({error!r}); close and reopen it"
-            raise
-
-    def _refuse_if_unwritable(self) -> None:
-        if self.damage:
-            damage = self.damage[0]
-            why = f"{damage.why}; the log is read-only until it is repaired"
-            raise CorruptError(damage.file, damage.offset, why)
-        if self._refusal == _CLOSED:
-            raise HoldfastError(_CLOSED)
-        if self._refusal is not None:
-            raise PoisonedError(self._refusal)

@@ -18,12 +18,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from holdfast.cuts import keep_aside
 from holdfast.disk import Disk
 from holdfast.formats import raft_wal as fmt
 from holdfast.formats.flaw import Flaw
 from holdfast.formats.raft_entry import decode_entry
 from holdfast.formats.raft_meta import SegmentMeta, State
-from holdfast.logs.cuts import keep_aside
 from holdfast.logs.log import Damage
 from holdfast.logs.raft_wal.directory import (
     contradictions,
@@ -52,6 +52,10 @@ class Survey:
     def tail(self) -> SegmentMeta | None:
         segments = self.state.segments
         return segments[-1] if segments and not segments[-1].sealed else None
+
+    @property
+    def unsynced(self) -> str | None:
+        return name_of(self.tail) if self.tail and len(self.found.commits) else None
 
     def all_damage(self) -> list[Damage]:
         return self.damage + ([self.torn] if self.torn else [])

@@ -1,29 +1,28 @@
 """Repair of a damaged raft-wal log: first say what would be lost, then do it.
 
-Indexes stay contiguous and keep their meaning, so a damaged stretch cannot simply be left out:
-either what comes before it is kept, or what comes after.  A meta store that is damaged or gone is
-made anew from the segments; what heads it had truncated comes back, and its stable keys are lost
-with it.  Nothing is deleted: files and bytes that are taken out stay beside the log as .cut files.
-A crash between two steps leaves a log that is still damaged and can be planned anew.
+See holdfast.logs.repairing.  A meta store that is damaged or gone is made anew from the segments;
+what heads it had truncated comes back, and its stable keys are lost with it.  Nothing is deleted:
+files and bytes that are taken out stay beside the log as .cut files.  A crash between two steps
+leaves a log that is still damaged and can be planned anew.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from holdfast.cuts import keep_aside, set_aside
 from holdfast.disk import Disk
 from holdfast.errors import CorruptError, HoldfastError
 from holdfast.formats import raft_wal as fmt
 from holdfast.formats.raft_meta import SegmentMeta, State
-from holdfast.logs.cuts import keep_aside
 from holdfast.logs.log import Damage
 from holdfast.logs.raft_wal.directory import name_of, parse_name, segment_sizes
 from holdfast.logs.raft_wal.log import RaftWal
 from holdfast.logs.raft_wal.meta_store import META_STORE, MetaStore, Ownership
 from holdfast.logs.raft_wal.pieces import Piece, pieces_of, rebuilt
 from holdfast.logs.raft_wal.recovery import survey
+from holdfast.logs.repairing import Keep, RepairPlan, Span, check_keep, less_kept
 
-Keep = Literal["before", "after"]
 Action = Literal["set aside", "cut", "seal", "record"]
 _SEALED = "1970-01-01T00:00:01Z"  # when, nobody knows any more
 
@@ -46,24 +45,13 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class RepairPlan:
-    keep: Keep
-    damage: tuple[Damage, ...]
-    steps: tuple[Step, ...]
-    kept: tuple[int, int]  # the log's first and last index afterwards
-    lost: tuple[tuple[int, int], ...]  # ranges of indexes, both ends included
-    unknown: tuple[str, ...]  # files that may hold more, of whatever index or key
+class RaftRepairPlan(RepairPlan[Step]):
     state: State  # what the meta store will say
 
-    @property
-    def lossless(self) -> bool:
-        return not self.lost and not self.unknown
 
-
-def plan_repair(disk: Disk, *, keep: Keep = "before") -> RepairPlan:
+def plan_repair(disk: Disk, *, keep: Keep = "before") -> RaftRepairPlan:
     """Read everything, change nothing, and say what repair would keep and lose."""
-    if keep not in ("before", "after"):
-        raise ValueError(f"keep is 'before' or 'after' the damage, not {keep!r}")
+    check_keep(keep)
     sizes = segment_sizes(disk)
     unknown: list[str] = []
     try:
@@ -77,7 +65,7 @@ def plan_repair(disk: Disk, *, keep: Keep = "before") -> RepairPlan:
     damage += [d for piece in pieces for d in piece.damage if d not in damage]
     if not any(not d.torn for d in damage):  # recovery sees to it
         span = state.segments[0].min_index if state.segments else 1, _last(pieces, state)
-        return RepairPlan(keep, tuple(damage), (), span, (), (), state)
+        return RaftRepairPlan(keep, tuple(damage), (), span, (), (), state)
     run = _run(pieces, keep)
     first, last = run or (_last(pieces, state) + 1, _last(pieces, state))
     unknown += [piece.name for piece in pieces if piece.is_open_ended]
@@ -85,14 +73,14 @@ def plan_repair(disk: Disk, *, keep: Keep = "before") -> RepairPlan:
     lost = _lost(pieces, (first, last))
     listed = {name_of(meta) for meta in state.segments}
     unknown += [n for n in sizes if n not in listed and parse_name(n) and unknown]
-    return RepairPlan(keep, tuple(damage), steps, (first, last), lost, tuple(unknown), new)
+    return RaftRepairPlan(keep, tuple(damage), steps, (first, last), lost, tuple(unknown), new)
 
 
-def apply_repair(disk: Disk, plan: RepairPlan) -> None:
+def apply_repair(disk: Disk, plan: RaftRepairPlan) -> None:
     """Carry a plan out, unless the log has changed since; then recover it as any owner would."""
     lock = Ownership(disk)
     try:
-        _refuse_if_changed(disk, plan)
+        plan.refuse_if_changed(plan_repair(disk, keep=plan.keep))
         for step in plan.steps:
             _apply(disk, step)
     except BaseException:
@@ -105,11 +93,6 @@ def apply_repair(disk: Disk, plan: RepairPlan) -> None:
     with RaftWal(disk) as log:
         if log.damage:
             raise HoldfastError(f"still damaged: {log.damage[0]}")
-
-
-def _refuse_if_changed(disk: Disk, plan: RepairPlan) -> None:
-    if plan_repair(disk, keep=plan.keep) != plan:
-        raise HoldfastError("the log has changed since this repair was planned; plan it again")
 
 
 def _recorded(disk: Disk) -> tuple[State | None, list[Damage]]:
@@ -174,22 +157,15 @@ def _codec(state: State) -> int:
     return state.segments[-1].codec if state.segments else fmt.RAFT_CODEC
 
 
-def _lost(pieces: Sequence[Piece], kept: tuple[int, int]) -> tuple[tuple[int, int], ...]:
+def _lost(pieces: Sequence[Piece], kept: Span) -> tuple[Span, ...]:
     """All that the segments were said to hold, or are found to, less what is kept."""
     spans = [(p.meta.min_index, max(p.last, p.meta.max_index)) for p in pieces]
-    merged: list[tuple[int, int]] = []
-    for first, last in spans:
-        for a, b in ((first, min(last, kept[0] - 1)), (max(first, kept[1] + 1), last)):
-            if a <= b and merged and a <= merged[-1][1] + 1:
-                merged[-1] = merged[-1][0], max(b, merged[-1][1])
-            elif a <= b:
-                merged.append((a, b))
-    return tuple(merged)
+    return less_kept(spans, kept)
 
 
 def _apply(disk: Disk, step: Step) -> None:
     if step.action == "set aside":
-        disk.rename(step.file, _unused(disk, f"{step.file}.cut"))
+        set_aside(disk, step.file)
     elif step.action in ("cut", "seal"):
         file = disk.open(step.file, writable=True)
         try:
@@ -217,11 +193,3 @@ def _record(disk: Disk, state: State, lock: Ownership) -> None:
         return
     with store:
         store.commit(state)
-
-
-def _unused(disk: Disk, name: str) -> str:
-    names, free, attempt = disk.list(), name, 1
-    while free in names:
-        attempt += 1
-        free = f"{name.removesuffix('.cut')}-{attempt}.cut"
-    return free

@@ -248,6 +248,9 @@ class Tail:
         other.count, other.stop, other.index_start = self.count, self.stop, self.index_start
         return other
 
+    def unload(self) -> None:
+        """There is nothing to let go of: it is read with plain reads."""
+
     def close(self) -> None:
         if self._file is not None:
             self._file.close()

@@ -17,8 +17,8 @@ import numpy as np
 
 from holdfast import runtime
 from holdfast.disk import Disk
-from holdfast.errors import CorruptError, HoldfastError, PoisonedError
 from holdfast.formats import shanghai as fmt
+from holdfast.logs.commits import CLOSED, Commits
 from holdfast.logs.log import Payloads, arrow_slices, as_payloads
 from holdfast.logs.replicas import Replicas
 from holdfast.logs.retention import Compaction, Retention, choose
@@ -77,8 +77,7 @@ class ShanghaiLog(ShanghaiGuest):
         self._segment_size_max, self._segment_age_max_ms = segment_size_max, segment_age_max_ms
         self._first_index, self._now_ms, self._new_id = first_index, now_ms, new_id
         self._mark: Mark | None = None
-        self._refusal: str | None = None  # why nothing can be written any more
-        self._commits = runtime.GroupCommit(self._commit)
+        self._commits = Commits(self._commit, lambda: self.damage)
         self.mended: tuple[str, ...] = ()  # what recovery did
         self._lock = disk.lock()
         try:
@@ -98,7 +97,7 @@ class ShanghaiLog(ShanghaiGuest):
 
     def rotate(self) -> str:
         """Seal the active segment, if it holds anything, and begin a new one; return its name."""
-        return self._commits.exclusively(self._rotate_by_hand)
+        return self._commits.change(self._rotate_by_hand)
 
     def compact(self, limits: Retention, *, dry_run: bool = False) -> Compaction:
         """Durably remove the oldest segments that `limits` name and no replica still needs."""
@@ -129,16 +128,16 @@ class ShanghaiLog(ShanghaiGuest):
             self._leave_mark()
 
     def _close(self) -> None:
-        if self._refusal is None and not self.damage:
+        if self._commits.refusal is None and not self.damage:
             self._leave_mark()
             self._file.close()
-        self._refusal = "the log is closed"
+        self._commits.refusal = CLOSED
         super().close()
         self._lock.release()
 
     def _leave_mark(self) -> None:
         tail = self._tail
-        mark = Mark(tail.name, str(tail.header.id), tail.size, tail.stop_lsn - 1)
+        mark = Mark(tail.name, str(tail.header.id), tail.size, tail.stop_index - 1)
         if mark == self._mark:
             return
         try:
@@ -156,21 +155,16 @@ class ShanghaiLog(ShanghaiGuest):
         return tail
 
     def _commit(self, batches: Sequence[_Batch]) -> None:
-        self._refuse_if_unwritable()
-        try:
-            group: list[_Batch] = []
-            size = self._tail.size
-            for batch in batches:
-                if self._is_due(size):
-                    self._write(group)
-                    self._rotate()
-                    group, size = [], self._tail.size
-                group.append(batch)
-                size += len(batch.data)
-            self._write(group)
-        except BaseException as error:
-            self._refusal = f"an earlier append failed ({error!r}); close and reopen it"
-            raise
+        group: list[_Batch] = []
+        size = self._tail.size
+        for batch in batches:
+            if self._is_due(size):
+                self._write(group)
+                self._rotate()
+                group, size = [], self._tail.size
+            group.append(batch)
+            size += len(batch.data)
+        self._write(group)
 
     def _is_due(self, size: int) -> bool:
         if size >= self._segment_size_max:
@@ -193,21 +187,16 @@ class ShanghaiLog(ShanghaiGuest):
                 bounds.append(bounds[-1] + batch.ends[0])
             else:
                 bounds.frombytes((np.frombuffer(batch.ends, np.int64) + bounds[-1]).tobytes())
-            batch.last_lsn = tail.stop_lsn - 1
+            batch.last_lsn = tail.stop_index - 1
 
     def _rotate_by_hand(self) -> str:
-        self._refuse_if_unwritable()
         if self._tail.size > fmt.HEADER_SIZE:
-            try:
-                self._rotate()
-            except BaseException as error:
-                self._refusal = f"an earlier rotation failed ({error!r}); close and reopen it"
-                raise
+            self._rotate()
         return self._tail.name
 
     def _rotate(self) -> None:
         """First the successor, whole and durable: its first LSN vouches for the seal."""
-        old, stop_lsn = self._tail, self._tail.stop_lsn
+        old, stop_lsn = self._tail, self._tail.stop_index
         name, header = segment_name(self._number + 1), self._new_header(stop_lsn)
         self._disk.create(name, fmt.encode_header(header))
         self._file.write_at(fmt.LAST_LSN_OFFSET, fmt.encode_last_lsn(stop_lsn - 1), sync=True)
@@ -220,7 +209,7 @@ class ShanghaiLog(ShanghaiGuest):
         self._publish((*self._segments[:-1], sealed, active))
 
     def _compact(self, limits: Retention, *, dry_run: bool) -> Compaction:
-        self._refuse_if_unwritable()
+        self._commits.refuse_if_unwritable()
         plan = choose(self.segments(), limits, Replicas(self._disk).list(), self._now_ms())
         for segment in () if dry_run else plan.removed:
             self._publish(self._segments[1:])  # oldest first, so that a crash leaves no gap
@@ -229,13 +218,3 @@ class ShanghaiLog(ShanghaiGuest):
 
     def _new_header(self, first_lsn: int) -> fmt.Header:
         return fmt.Header(self._new_id(), self._now_ms(), first_lsn)
-
-    def _refuse_if_unwritable(self) -> None:
-        if self.damage:
-            damage = self.damage[0]
-            why = f"{damage.why}; the log is read-only until it is repaired"
-            raise CorruptError(damage.file, damage.offset, why)
-        if self._refusal == "the log is closed":
-            raise HoldfastError(self._refusal)
-        if self._refusal is not None:
-            raise PoisonedError(self._refusal)

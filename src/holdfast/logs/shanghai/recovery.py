@@ -16,10 +16,10 @@ from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from holdfast.cuts import keep_aside
 from holdfast.disk import Disk
 from holdfast.formats import shanghai as fmt
 from holdfast.formats.flaw import Flaw
-from holdfast.logs.cuts import keep_aside
 from holdfast.logs.log import Damage
 from holdfast.logs.shanghai.directory import (
     Found,
@@ -44,6 +44,10 @@ class State:
     torn: Damage | None = None
     seal_is_due: bool = False  # on the last segment but one, whose entries are all there
     mended: list[str] = field(default_factory=list)
+
+    @property
+    def unsynced(self) -> str | None:
+        return self.found[-1].name if len(self.bounds) > 1 else None
 
     def all_damage(self) -> list[Damage]:
         return self.damage + ([self.torn] if self.torn else [])

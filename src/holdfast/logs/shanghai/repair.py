@@ -1,24 +1,23 @@
 """Repair of a damaged Shanghai log: first say what would be lost, then do it.
 
-Indexes stay contiguous and keep their meaning, so a damaged stretch cannot simply be left out:
-either what comes before it is kept, or what comes after.  Whatever is taken out stays beside the
-log in .cut files.  Each step replaces or renames one file whole, so that a crash leaves a log
-that is still damaged and can be planned anew, or a repaired one.
+Whatever is taken out stays beside the log in .cut files.  Each step replaces or renames one file
+whole, so that a crash leaves a log that is still damaged and can be planned anew, or a repaired
+one.  See holdfast.logs.repairing.
 """
 
 from array import array
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Literal
 from uuid import UUID
 
 from holdfast import runtime
+from holdfast.cuts import keep_aside, set_aside
 from holdfast.disk import Disk
 from holdfast.errors import HoldfastError
 from holdfast.formats import shanghai as fmt
 from holdfast.formats.flaw import Flaw
-from holdfast.logs.cuts import keep_aside
 from holdfast.logs.log import Damage
+from holdfast.logs.repairing import Keep, RepairPlan, Span, check_keep, less_kept
 from holdfast.logs.shanghai.directory import (
     Found,
     Mark,
@@ -29,8 +28,6 @@ from holdfast.logs.shanghai.directory import (
 from holdfast.logs.shanghai.log import ShanghaiLog
 from holdfast.logs.shanghai.recovery import State, survey
 from holdfast.logs.shanghai.segment import read_entries
-
-Keep = Literal["before", "after"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,20 +48,6 @@ class Step:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class RepairPlan:
-    keep: Keep
-    damage: tuple[Damage, ...]
-    steps: tuple[Step, ...]
-    kept: tuple[int, int]  # the log's first and last index afterwards
-    lost: tuple[tuple[int, int], ...]  # ranges of indexes, both ends included
-    unknown: tuple[str, ...] = ()  # files set aside that may hold entries, of whatever index
-
-    @property
-    def lossless(self) -> bool:
-        return not self.lost and not self.unknown
-
-
 @dataclass(slots=True)
 class _Piece:
     """The sound entries of one segment, in bytes start..stop."""
@@ -83,10 +66,9 @@ class _Piece:
         return self.header.first_lsn + self.count
 
 
-def plan_repair(disk: Disk, *, keep: Keep = "before") -> RepairPlan:
+def plan_repair(disk: Disk, *, keep: Keep = "before") -> RepairPlan[Step]:
     """Read everything, change nothing, and say what repair would keep and lose."""
-    if keep not in ("before", "after"):
-        raise ValueError(f"keep is 'before' or 'after' the damage, not {keep!r}")
+    check_keep(keep)
     state = survey(disk)
     pieces, damage = _sound_pieces(disk, state)
     marked = state.mark.last_lsn if state.mark else 0
@@ -106,7 +88,7 @@ def plan_repair(disk: Disk, *, keep: Keep = "before") -> RepairPlan:
 
 def apply_repair(
     disk: Disk,
-    plan: RepairPlan,
+    plan: RepairPlan[Step],
     *,
     now_ms: Callable[[], int] = runtime.now_ms,
     new_id: Callable[[], UUID] = runtime.new_id,
@@ -114,8 +96,7 @@ def apply_repair(
     """Carry a plan out, unless the log has changed since; then recover it as any owner would."""
     lock = disk.lock()
     try:
-        if plan_repair(disk, keep=plan.keep) != plan:
-            raise HoldfastError("the log has changed since this repair was planned; plan it again")
+        plan.refuse_if_changed(plan_repair(disk, keep=plan.keep))
         if plan.damage and plan.kept[0] <= plan.kept[1]:
             write_mark(disk, None)  # it speaks of entries that are about to go
         for step in plan.steps:
@@ -132,7 +113,7 @@ def apply_repair(
 
 def _apply(disk: Disk, step: Step) -> None:
     if step.header is None:
-        disk.rename(step.file, _unused(disk, f"{step.file}.cut"))
+        set_aside(disk, step.file)
         return
     file = disk.open(step.file)
     try:
@@ -145,14 +126,6 @@ def _apply(disk: Disk, step: Step) -> None:
     disk.create(
         step.file, fmt.encode_header(step.header) + data[step.start : step.stop], replace=True
     )
-
-
-def _unused(disk: Disk, name: str) -> str:
-    names, free, attempt = disk.list(), name, 1
-    while free in names:
-        attempt += 1
-        free = f"{name.removesuffix('.cut')}-{attempt}.cut"
-    return free
 
 
 def _sound_pieces(disk: Disk, state: State) -> tuple[list[_Piece], list[Damage]]:
@@ -276,19 +249,9 @@ def _steps(state: State, run: list[_Piece]) -> tuple[Step, ...]:
 
 
 def _lost(
-    damage: list[Damage],
-    dropped: list[_Piece],
-    kept: tuple[int, int],
-    ranges: list[tuple[int, int]],
-) -> tuple[tuple[int, int], ...]:
-    """Those ranges of indexes and all that are damaged or dropped, merged, less what is kept."""
+    damage: list[Damage], dropped: list[_Piece], kept: Span, ranges: list[Span]
+) -> tuple[Span, ...]:
+    """Those ranges of indexes and all that are damaged or dropped, less what is kept."""
     ranges += [(d.first_index, d.last_index) for d in damage if d.first_index]
     ranges += [(p.header.first_lsn, p.stop_lsn - 1) for p in dropped if p.count]
-    merged: list[tuple[int, int]] = []
-    for first, last in sorted(ranges):
-        for a, b in ((first, min(last, kept[0] - 1)), (max(first, kept[1] + 1), last)):
-            if a <= b and merged and a <= merged[-1][1] + 1:
-                merged[-1] = (merged[-1][0], max(b, merged[-1][1]))
-            elif a <= b:
-                merged.append((a, b))
-    return tuple(merged)
+    return less_kept(sorted(ranges), kept)

@@ -24,16 +24,16 @@ _SKIPS_MAX = 64  # damaged entries counted one by one; then the whole rest is ca
 
 
 class Sealed:
-    """A segment that has a successor: stop_lsn is the successor's first LSN."""
+    """A segment that has a successor: stop_index is the successor's first LSN."""
 
-    def __init__(self, disk: Disk, name: str, size: int, header: fmt.Header, stop_lsn: int) -> None:
+    def __init__(self, disk: Disk, name: str, size: int, header: fmt.Header, stop: int) -> None:
         self.disk, self.name, self.size, self.header = disk, name, size, header
-        self.first_lsn, self.stop_lsn = header.first_lsn, stop_lsn
+        self.first_index, self.stop_index = header.first_lsn, stop
         self._open: tuple[memoryview, fmt.Bounds] | None = None
 
     def read(self, lsn: int) -> bytes:
         data, bounds = self._open or self.load()
-        i = lsn - self.first_lsn
+        i = lsn - self.first_index
         if i >= len(bounds) - 1:
             raise self._broken(bounds)
         begin = bounds.item(i)
@@ -51,13 +51,13 @@ class Sealed:
             if on_damage is None:
                 raise
             return on_damage(Damage(self.name, broken.offset, start, stop - 1, broken.why))
-        found = min(stop, self.first_lsn + len(bounds) - 1)
+        found = min(stop, self.first_index + len(bounds) - 1)
         emit = _Emitter(self.name, on_damage, verify=verify)
-        for first, last in _cut(bounds, start - self.first_lsn, found - self.first_lsn):
+        for first, last in _cut(bounds, start - self.first_index, found - self.first_index):
             begin = int(bounds[first])
             region = data[begin : int(bounds[last])]
             relative = bounds[first : last + 1] - begin
-            yield from emit.batches(begin, region, relative, self.first_lsn + first)
+            yield from emit.batches(begin, region, relative, self.first_index + first)
         if found < stop:
             error = self._broken(bounds)
             if on_damage is None:
@@ -73,10 +73,9 @@ class Sealed:
             finally:
                 file.close()
             found = fmt.scan(data, verify=False)
-            count, wanted = len(found.bounds) - 1, self.stop_lsn - self.first_lsn
+            count, wanted = len(found.bounds) - 1, self.stop_index - self.first_index
             if count > wanted or (found.flaw is None and count < wanted):
-                why = f"{count} entries, but LSNs {self.first_lsn} to {self.stop_lsn - 1}"
-                raise CorruptError(self.name, 32, why)
+                raise CorruptError(self.name, 32, self._miscounted(count))
             self._open = data, found.bounds
         return self._open
 
@@ -90,7 +89,7 @@ class Sealed:
         """Every byte read, not mapped: a dying disk answers with an error instead of a signal."""
         bad: list[Flaw] = []
         lsns: list[int] = []
-        lsn, offset = self.first_lsn, fmt.HEADER_SIZE
+        lsn, offset = self.first_index, fmt.HEADER_SIZE
         file = self.disk.open(self.name)
         try:
             while True:
@@ -103,23 +102,23 @@ class Sealed:
                 lsn, offset = lsn + 1, flaw.offset + fmt.entry_size(file.read_at(flaw.offset, 8))
         finally:
             file.close()
-        if flaw is None and lsn == self.stop_lsn:
+        if flaw is None and lsn == self.stop_index:
             return Damage(self.name, bad[0].offset, lsns[0], lsns[-1], bad[0].why) if bad else None
-        if lsn > self.stop_lsn or (flaw is None and not bad):
-            why = (
-                f"{lsn - self.first_lsn} entries, but LSNs {self.first_lsn} to {self.stop_lsn - 1}"
-            )
-            return Damage(self.name, 32, 0, 0, why)
+        if lsn > self.stop_index or (flaw is None and not bad):
+            return Damage(self.name, 32, 0, 0, self._miscounted(lsn - self.first_index))
         first, flaw = (lsns[0], bad[0]) if bad else (lsn, flaw)
         assert flaw is not None
-        return Damage(self.name, flaw.offset, first, self.stop_lsn - 1, flaw.why)
+        return Damage(self.name, flaw.offset, first, self.stop_index - 1, flaw.why)
+
+    def _miscounted(self, count: int) -> str:
+        return f"{count} entries, but LSNs {self.first_index} to {self.stop_index - 1}"
 
     def _broken(self, bounds: fmt.Bounds) -> CorruptError:
         offset = int(bounds[-1])
         flaw = fmt.decode_entry(self.load()[0], offset)
         why = flaw.why if isinstance(flaw, Flaw) else "entries are missing"
-        lsn = self.first_lsn + len(bounds) - 1
-        return CorruptError(self.name, offset, f"LSN {lsn} to {self.stop_lsn - 1}: {why}")
+        lsn = self.first_index + len(bounds) - 1
+        return CorruptError(self.name, offset, f"LSN {lsn} to {self.stop_index - 1}: {why}")
 
 
 class Active:
@@ -127,18 +126,18 @@ class Active:
 
     def __init__(self, file: File, name: str, header: fmt.Header, bounds: "array[int]") -> None:
         self.file, self.name, self.header, self.bounds = file, name, header, bounds
-        self.first_lsn = header.first_lsn
+        self.first_index = header.first_lsn
 
     @property
-    def stop_lsn(self) -> int:
-        return self.first_lsn + len(self.bounds) - 1
+    def stop_index(self) -> int:
+        return self.first_index + len(self.bounds) - 1
 
     @property
     def size(self) -> int:
         return self.bounds[-1]
 
     def read(self, lsn: int) -> bytes:
-        i = lsn - self.first_lsn
+        i = lsn - self.first_index
         begin, end = self.bounds[i], self.bounds[i + 1]
         payload = fmt.payload_at(self.file.read_at(begin, end - begin), 0, end - begin)
         if payload is None:
@@ -149,13 +148,16 @@ class Active:
         self, start: int, stop: int, on_damage: OnDamage | None = None, *, verify: bool = True
     ) -> "Iterator[pa.RecordBatch]":
         emit = _Emitter(self.name, on_damage, verify=verify)
-        offset = start - self.first_lsn
-        bounds = np.array(self.bounds[offset : stop - self.first_lsn + 1], np.int64)
+        offset = start - self.first_index
+        bounds = np.array(self.bounds[offset : stop - self.first_index + 1], np.int64)
         for first, last in _cut(bounds, 0, stop - start):
             begin, end = int(bounds[first]), int(bounds[last])
             region = memoryview(self.file.read_at(begin, end - begin))
             relative = bounds[first : last + 1] - begin
             yield from emit.batches(begin, region, relative, start + first)
+
+    def unload(self) -> None:
+        """There is nothing to let go of: it is read with plain reads."""
 
     def close(self) -> None:
         self.file.close()

@@ -2,17 +2,18 @@
 
 Files are made in the workers, one for each task: `symbol`, `epoch_ns`, and the bucket's columns, as
 the data source has them.  The target appears whole, under its name, when all is done, or not at
-all.  An import is one write of the data source: all or nothing, and with a transaction once.
+all (`making`).  An import is one write of the data source: all or nothing, and with a transaction
+once.
 """
 
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark.sql import SparkSession
+from pyspark.sql import Observation, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the name everyone knows it by
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
@@ -24,6 +25,7 @@ from holdfast.spark.bar_columns import Shape, spark_schema
 from holdfast.spark.bar_options import parse_options
 from holdfast.spark.bar_reader import pin_bars, read_batches, share_out
 from holdfast.spark.jobs.exports import drop_others
+from holdfast.spark.jobs.making import made_whole
 from holdfast.spark.jobs.tasks import run_tasks
 
 
@@ -52,19 +54,16 @@ def export_bars(
     options  symbols, years, start, end, columns and maxPartitionBytes, as of a read
     """
     target = OsDisk(target).path
-    if Path(target).exists():
-        raise FileExistsError(f"{target} exists: export into a new directory")
     wanted = {"path": path, "timeframe": timeframe, "attributes": attributes}
     chosen = parse_options(wanted | {name: str(value) for name, value in options.items()})
     pin = pin_bars(chosen.only_for("read"))
     if pin is None:
         raise ValueError(f"{path}: no {timeframe}/{attributes} to export")
     schema = spark_schema(pin.schema, chosen.columns)
-    making = f"{target}.exporting-{runtime.new_id().hex[:12]}"
     # So that the schema of nothing can be read, one file is made in any case.
     parts = share_out(pin, chosen.partition_bytes) or [pin]
-    work = [_Work(chosen.path, timeframe, part, schema, making) for part in parts]
-    try:
+    with made_whole(target, "export") as making:
+        work = [_Work(chosen.path, timeframe, part, schema, making) for part in parts]
         made = run_tasks(spark, work, _export)
         disk = OsDisk(making)
         for number, (name, _) in enumerate(made):
@@ -72,10 +71,6 @@ def export_bars(
         drop_others(making, {f"part-{number:05}.parquet" for number in range(len(made))})
         disk.create("_SUCCESS", b"")
         size = sum(file.stat().st_size for file in Path(making).iterdir())
-        OsDisk(Path(target).parent).rename(Path(making).name, Path(target).name)
-    except BaseException:
-        shutil.rmtree(making, ignore_errors=True)  # the first error is the one to tell
-        raise
     return BarsExported(target, sum(rows for _, rows in made), len(made), size)
 
 
@@ -100,8 +95,10 @@ def import_bars(
         options["symbol"] = symbol
     if transaction is not None:
         options |= {"txnAppId": transaction.app, "txnVersion": str(transaction.version)}
+    counter = Observation()
+    rows = rows.observe(counter, F.count(F.lit(1)).alias("rows"))
     rows.write.format("holdfast-bars").options(**options).mode("append").save(OsDisk(path).path)
-    return rows.count()
+    return int(counter.get["rows"])
 
 
 def _export(work: _Work) -> tuple[str, int]:

@@ -5,12 +5,11 @@
     log → jsonl            {"index": 7, "payload": "aGVsbG8="}: base64, or text if asked for
     parquet, jsonl → log   in the order of `index`, which the entries keep
 
-The target appears whole, under its name, when all is done, or not at all: it is made in a directory
-beside it, which a failed conversion removes and a killed one leaves.  Every index stays what it is.
+The target appears whole, under its name, when all is done, or not at all (`making`).  Every index
+stays what it is.
 CorruptError at the first damage: a conversion must not lose entries in silence.
 """
 
-import shutil
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,9 +27,10 @@ from holdfast.logs.shanghai.rewrite import Copied
 from holdfast.reports import open_guest
 from holdfast.spark.jobs.exports import drop_others, export
 from holdfast.spark.jobs.imports import import_rows
+from holdfast.spark.jobs.making import made_whole
 from holdfast.spark.jobs.tasks import run_tasks
 from holdfast.spark.log_options import LogOptions
-from holdfast.spark.log_reader import plan_partitions
+from holdfast.spark.log_reader import corrupt, plan_partitions
 
 Kind = Literal["log", "parquet", "jsonl"]
 
@@ -84,10 +84,7 @@ def convert(
     """
     _refuse(source_kind, target_kind)
     source, target = OsDisk(source).path, OsDisk(target).path
-    if Path(target).exists():
-        raise FileExistsError(f"{target} exists: convert into a new directory")
-    making = f"{target}.converting-{runtime.new_id().hex[:12]}"
-    try:
+    with made_whole(target, "convert") as making:
         if source_kind == "log":
             sound = _look(source)
             first, last = sound.first_index, sound.last_index
@@ -100,10 +97,6 @@ def convert(
                 spark, source, source_kind, making, segment_size_max, text=text
             )
         made = [file.stat().st_size for file in Path(making).iterdir() if file.suffix]
-        OsDisk(Path(target).parent).rename(Path(making).name, Path(target).name)
-    except BaseException:
-        shutil.rmtree(making, ignore_errors=True)  # the first error is the one to tell
-        raise
     return ConvertReport(
         source,
         target,
@@ -128,6 +121,8 @@ def _refuse(source_kind: Kind, target_kind: Kind) -> None:
 def _look(path: str) -> _Sound:
     options = LogOptions((), (path,))
     with closing(open_guest(path)) as guest:
+        if guest.damage:  # also where no entry is left to plan for
+            raise corrupt(path, guest.damage[0])
         steps = [
             part.step for part in plan_partitions(path, guest, options, 1, guest.last_index + 1)
         ]

@@ -7,17 +7,25 @@ Each is a place: a kind, a path and options, as Spark's reader or writer takes t
 that have other columns, `sql` says what becomes what; `source` is the view to select from.  Where
 that is obvious it may be left out: see DEFAULTS, and the table in docs/jobs.md.
 
-A store of ours takes the rows as one commit.  Files appear as Spark writes them: with `_SUCCESS`
-when all are there.
+A store of ours takes the rows as one commit.  Files appear all at once, in a directory that is new
+(`making`); elsewhere than on this machine's file systems as Spark writes them, with `_SUCCESS` when
+all are there.
 """
 
+import errno
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal, get_args
 
-from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, DataFrameWriter, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name everyone knows it by
+
+from holdfast.disk import OsDisk
+from holdfast.logs.open import format_of
+from holdfast.spark.jobs.making import made_whole, refuse_taken
 
 Kind = Literal["log", "kv", "bars", "parquet", "csv", "json"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -53,6 +61,10 @@ class Place:
     def format(self) -> str:
         return f"holdfast-{self.kind}" if self.kind in STORES else self.kind
 
+    @property
+    def is_local(self) -> bool:
+        return "://" not in self.path or self.path.startswith("file://")
+
 
 @dataclass(frozen=True, slots=True)
 class CopyReport:
@@ -68,6 +80,7 @@ def copy(
     spark: SparkSession, source: Place, target: Place, *, sql: str | None = None
 ) -> CopyReport:
     """Copy all rows, or what `sql` makes of the view `source`.  Files must not be there yet."""
+    check_places(source, target)
     chosen = sql or DEFAULTS.get((source.kind, target.kind))
     rows = spark.read.format(source.format).options(**dict(source.options)).load(source.path)
     counter = Observation()
@@ -75,10 +88,46 @@ def copy(
         made = spark.sql(chosen) if chosen else rows
         made = made.observe(counter, F.count(F.lit(1)).alias("rows"))
         _refuse_other_columns(made, target)
-        writer = made.write.format(target.format).options(**dict(target.options))
-        writer.mode("append" if target.kind in STORES else "errorifexists").save(target.path)
+        _save(made.write.format(target.format).options(**dict(target.options)), target)
     count = int(counter.get["rows"])
     return CopyReport(source.path, target.path, source.kind, target.kind, count, chosen)
+
+
+def check_places(source: Place, target: Place) -> None:
+    """Refuse what can be known to fail before Spark is started for it."""
+    for place in (source, target):
+        path = Path(OsDisk(place.path).path) if place.is_local else None
+        if path is None or place.kind not in STORES:  # files may be a pattern
+            continue
+        if place is source:
+            try:
+                path.stat()  # what cannot be reached, the system tells best
+            except FileNotFoundError as error:
+                why = f"there is no {place.kind} store: name its directory"
+                raise FileNotFoundError(errno.ENOENT, why, str(path)) from error
+        if path.exists() and not path.is_dir():
+            raise NotADirectoryError(
+                errno.ENOTDIR, f"a file, not a {place.kind} store: name its directory", str(path)
+            )
+    if source.is_local and source.kind == "log":
+        format_of(OsDisk(source.path))
+    if target.is_local and target.kind not in STORES:
+        refuse_taken(target.path, "copy")
+
+
+def _save(writer: DataFrameWriter, target: Place) -> None:
+    if target.kind in STORES:
+        writer.mode("append").save(target.path)
+    elif target.is_local:
+        with made_whole(target.path, "copy") as making:
+            writer.save(Path(making).as_uri())
+    else:
+        try:
+            writer.save(target.path)
+        except AnalysisException as error:
+            if error.getCondition() != "PATH_ALREADY_EXISTS":
+                raise
+            raise FileExistsError(f"{target.path} exists: copy into a new directory") from error
 
 
 @contextmanager

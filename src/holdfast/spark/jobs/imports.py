@@ -6,6 +6,7 @@ Spark sorts; the log's sink appends all or nothing.
 from pathlib import Path
 from typing import Literal
 
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name everyone knows it by
 
@@ -49,7 +50,12 @@ def import_rows(
 def _read(spark: SparkSession, source: str, kind: FileKind, *, text: bool) -> DataFrame:
     where = Path(source).as_uri()
     if kind == "parquet":
-        rows = spark.read.parquet(where)
+        try:
+            rows = spark.read.parquet(where)
+        except AnalysisException as error:
+            if error.getCondition() != "UNABLE_TO_INFER_SCHEMA":
+                raise
+            raise ValueError(f"{source} holds no Parquet files: name another place") from error
         missing = {"index", "payload"} - set(rows.columns)
         if missing:
             raise ValueError(f"{source} needs the columns index and payload: it has {rows.columns}")

@@ -32,6 +32,7 @@ from holdfast.spark.bar_options import parse_options
 from holdfast.spark.bar_reader import pin_bars, share_out, stamps_of
 from holdfast.spark.bar_sink import commit_staged
 from holdfast.spark.jobs.tasks import run_tasks
+from holdfast.spark.workers import freeze_imports
 
 # The name of a column that is made: which one it is made of, and by first, max, min, last or sum.
 Recipe: TypeAlias = Mapping[str, tuple[str, str]]
@@ -126,6 +127,7 @@ def rollup_frame(
     rows = rows.repartition(SYMBOL).sortWithinPartitions(SYMBOL, TIME, *goal.sources)
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        freeze_imports()
         table = pa.Table.from_batches(batches)
         task = TaskContext.get()
         assert task is not None
@@ -249,7 +251,7 @@ def _committed(
     try:
         committed = commit_staged(goal.path, staged, transaction)
     finally:
-        staging.sweep(OsDisk(goal.path), goal.job)
+        staging.area(OsDisk(goal.path)).sweep(goal.job)
     written = dict.fromkeys(goal.timeframes, 0)
     for one in staged:
         written[one.timeframe] += one.rows if committed else 0

@@ -15,6 +15,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from holdfast.errors import HoldfastError
+from holdfast.spark.workers import freeze_imports
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -34,6 +35,7 @@ def run_tasks(
             return error
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        freeze_imports()
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 result = pickle.dumps(attempt(tasks[number]))

@@ -11,11 +11,20 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.spark import bar_options, kv_options, log_options
-from holdfast.spark.pipelines.declared import Declared, Problem, Sink, Source, Step, Trigger
+from holdfast.spark.pipelines.declared import (
+    Declared,
+    Problem,
+    Sink,
+    Source,
+    Step,
+    Table,
+    Trigger,
+)
 from holdfast.spark.pipelines.reading import find_function
 
-# What can be read again from an offset, and what takes each batch once.
+# What can be read again from an offset, what knows its own columns, and what takes each batch once.
 SOURCES = ("holdfast-log", "holdfast-kv", "parquet", "orc", "text", "rate")
+TABLES = ("holdfast-bars", "holdfast-kv", "holdfast-log", "parquet", "orc")
 SINKS = ("holdfast-log", "holdfast-kv", "holdfast-bars", "parquet")
 PAYLOADS = {"holdfast-log": "payload", "holdfast-kv": "value", "text": "value"}
 """The column that `parse` reads."""
@@ -27,8 +36,9 @@ _OPTIONS: dict[str, Callable[[Mapping[str, str]], Any]] = {
 }
 _MODES = {"parquet": ("append",)}  # others also update
 _KEYS = {
-    "": "name checkpoint trigger source step sink dead_letter",
+    "": "name checkpoint trigger source table step sink dead_letter",
     "source": "format path options parse parse_options schema watermark",
+    "table": "format path options",
     "step": "sql function watermark",
     "sink": "from format path mode options",
     "dead_letter": "path",
@@ -38,6 +48,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 _WATERMARK = re.compile(r"(\w+)\s+(\d+ \w+)")
 _EVERY = re.compile(r"every (\d+)(ms|s|m|h)")
 _UNIT_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000}
+_PATH_ADVICE = 'add path = "...", relative to this file'
 _SCHEMA_ADVICE = 'add schema = "column TYPE, ..."'
 
 
@@ -135,8 +146,13 @@ class _Checking:
             top.wrong("checkpoint", "name a local directory: it is locked while the pipeline runs")
         trigger = self._trigger(top)
         sources = [self._source(n, table) for n, table in self._tables(top, "source")]
-        steps = self._steps(top, [source.name for source in sources])
-        views = [*(source.name for source in sources), *(step.name for step in steps)]
+        fixed = [self._table(n, table) for n, table in self._tables(top, "table")]
+        for one in fixed:
+            if one.name in [source.name for source in sources]:
+                self.wrong(f"table.{one.name}", f"name it otherwise: {one.name} is a source too")
+        given = [*(source.name for source in sources), *(table.name for table in fixed)]
+        steps = self._steps(top, given)
+        views = [*given, *(step.name for step in steps)]
         sinks = [self._sink(n, table, views) for n, table in self._tables(top, "sink")]
         for kind, found in (("source", sources), ("sink", sinks)):
             if not found:
@@ -144,7 +160,7 @@ class _Checking:
         letters = _Table(self, "dead_letter", tables.get("dead_letter", {}), "dead_letter")
         default = f"{where}/dead-letters"
         dead = self._resolved(letters.text("path") or default)
-        self._one_writer_each(sources, sinks, dead)
+        self._one_writer_each([*sources, *fixed], sinks, dead)
         if not where or not name:
             return None
         found_sources, found_steps, found_sinks = tuple(sources), tuple(steps), tuple(sinks)
@@ -158,6 +174,7 @@ class _Checking:
             found_steps,
             found_sinks,
             dead,
+            tuple(fixed),
         )
 
     def _tables(self, top: _Table, kind: str) -> Iterable[tuple[str, _Table]]:
@@ -183,10 +200,8 @@ class _Checking:
         format = table.choice("format", SOURCES)
         path = None
         if format != "rate":
-            path = table.text("path", 'add path = "...", relative to this file')
-        resolved = self._resolved(path) if path else None
-        if resolved and "://" not in resolved and not Path(resolved).exists():
-            table.wrong("path", f"there is nothing at {resolved}: make it, or correct the path")
+            path = table.text("path", _PATH_ADVICE)
+        resolved = self._found(table, path) if path else None
         parse = table.choice("parse", ("none", "json", "csv"), "none")
         source = Source(
             name,
@@ -202,6 +217,21 @@ class _Checking:
         self._schema(table, source)
         self._known_options(table, format, "readStream", source.options, resolved)
         return source
+
+    def _table(self, name: str, table: _Table) -> Table:
+        format = table.choice("format", TABLES)
+        path = table.text("path", _PATH_ADVICE) or ""
+        resolved = self._found(table, path) if path else ""
+        options = table.options()
+        self._known_options(table, format, "read", options, resolved)
+        return Table(name, format, resolved, path, options)
+
+    def _found(self, table: _Table, path: str) -> str:
+        """The path of what is to be read."""
+        resolved = self._resolved(path)
+        if "://" not in resolved and not Path(resolved).exists():
+            table.wrong("path", f"there is nothing at {resolved}: make it, or correct the path")
+        return resolved
 
     def _schema(self, table: _Table, source: Source) -> None:
         """Whether a schema is there where one is needed, and nowhere else."""
@@ -221,7 +251,7 @@ class _Checking:
         steps: list[Step] = []
         for name, table in self._tables(top, "step"):
             if name in views:
-                table.wrong("", f"name it otherwise: {name} is a source already")
+                table.wrong("", f"name it otherwise: {name} is a source or a table already")
             steps.append(self._step(name, table, [*views, *(step.name for step in steps)]))
         return steps
 
@@ -254,7 +284,7 @@ class _Checking:
             hint = nearest(view, views) or f"; there are {', '.join(views)}"
             table.wrong("from", f"no source or step is called {view}{hint}")
         format = table.choice("format", SINKS)
-        path = table.text("path", 'add path = "...", relative to this file') or ""
+        path = table.text("path", _PATH_ADVICE) or ""
         mode = table.choice("mode", ("append", "update", "complete"), "append")
         fitting = _MODES.get(format, ("append", "update"))
         if format in SINKS and mode not in fitting:
@@ -276,8 +306,12 @@ class _Checking:
             except ValueError as error:
                 table.wrong("options", str(error))
 
-    def _one_writer_each(self, sources: list[Source], sinks: list[Sink], dead: str) -> None:
-        taken = {source.path: f"source.{source.name} reads it" for source in sources if source.path}
+    def _one_writer_each(self, given: list[Source | Table], sinks: list[Sink], dead: str) -> None:
+        taken = {
+            one.path: f"{type(one).__name__.lower()}.{one.name} reads it"
+            for one in given
+            if one.path
+        }
         for sink in sinks:
             if sink.path and sink.path in taken:
                 self.wrong(f"sink.{sink.name}.path", f"name another: {taken[sink.path]}")
@@ -286,4 +320,9 @@ class _Checking:
             self.wrong("dead_letter.path", f"name another: {taken[dead]}")
 
     def _resolved(self, path: str) -> str:
-        return path if "://" in path else str((self._base / path).resolve())
+        if "://" in path:
+            return path
+        try:
+            return str((self._base / path).resolve())
+        except RuntimeError:  # links that lead in a circle: whoever opens it will say so
+            return str(self._base / path)

@@ -3,6 +3,7 @@
     pipeline.json          the pipeline's name and, of every query, what its progress depends on
     queries/SINK           Spark's own checkpoint of that sink's query
     queries/dead-letters   and of the query that collects bad rows
+    batches/SINK.json      how many rows its last batch has read, which Spark does not note
     dead-letters           the log of bad rows, unless the file names another place
 
 Spark knows sources by their number only, and state by its shape: a pipeline that was changed and
@@ -21,7 +22,7 @@ from typing import Any
 
 from holdfast.disk import OsDisk
 from holdfast.errors import CorruptError, HoldfastError
-from holdfast.spark.pipelines.declared import KEEPS_ROWS_APART, Declared, Sink, Source, Step
+from holdfast.spark.pipelines.declared import KEEPS_ROWS_APART, Declared, Sink, Source, Step, Table
 
 _FILE = "pipeline.json"
 _VERSION = 1
@@ -53,6 +54,7 @@ class Progress:
 
     batch: int
     committed_ms: int
+    rows: int | None  # that it read, if its run lived to note it
     offsets: tuple[Mapping[str, Any] | None, ...]  # one for each source
 
 
@@ -67,10 +69,20 @@ def owned(checkpoint: str) -> Iterator[None]:
 
 
 def describe(
-    declared: Declared, sink: Sink | None, sources: Collection[str], views: Collection[str]
+    declared: Declared,
+    sink: Sink | None,
+    sources: Collection[str],
+    views: Collection[str],
+    columns: Mapping[str, str] | None = None,
 ) -> Query:
-    """What a query is made of; without a sink, that of the dead letters."""
+    """What a query is made of; without a sink, that of the dead letters.
+
+    `columns` are those that the tables have: what is found there may change, but not its shape.
+    """
     made: dict[str, str] = {}
+    for table in declared.tables:
+        if table.name in views:
+            made |= _keys(f"table.{table.name}", _of_table(table, columns or {}))
     for source in declared.sources:
         if source.name in sources:
             made |= _keys(f"source.{source.name}", _of_source(source))
@@ -142,7 +154,25 @@ def read_progress(checkpoint: str, query: str) -> Progress | None:
         found = tuple(None if line == "-" else json.loads(line) for line in lines)
     except (ValueError, FileNotFoundError) as error:
         raise CorruptError(str(offsets), 0, f"not a batch's offsets: {error!r}") from error
-    return Progress(batch, commit.stat().st_mtime_ns // 1_000_000, found)
+    rows = _rows_of(checkpoint, query, batch)
+    return Progress(batch, commit.stat().st_mtime_ns // 1_000_000, rows, found)
+
+
+def note_batch(checkpoint: str, query: str, batch: int, rows: int) -> None:
+    """Remember what Spark forgets with its process."""
+    data = json.dumps({"batch": batch, "rows": rows}).encode()
+    OsDisk(checkpoint).create(f"batches/{query}.json", data, replace=True)
+
+
+def _rows_of(checkpoint: str, query: str, batch: int) -> int | None:
+    path = Path(checkpoint, "batches", f"{query}.json")
+    try:
+        noted = json.loads(path.read_bytes())
+        return int(noted["rows"]) if noted["batch"] == batch else None
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError, TypeError) as error:
+        raise CorruptError(str(path), 0, f"not a batch's rows: {error!r}") from error
 
 
 def query_path(checkpoint: str, query: str) -> Path:
@@ -216,6 +246,15 @@ def _of_source(source: Source) -> dict[str, str | None]:
         "parse_options": json.dumps(dict(source.parse_options), sort_keys=True),
         "schema": _words(source.schema),
         "watermark": " ".join(source.watermark) if source.watermark else None,
+    }
+
+
+def _of_table(table: Table, columns: Mapping[str, str]) -> dict[str, str | None]:
+    return {
+        "format": table.format,
+        "path": table.declared_path,
+        "options": json.dumps(dict(table.options), sort_keys=True),
+        "columns": columns.get(table.name),
     }
 
 

@@ -1,7 +1,7 @@
 """What a pipeline is, once its file has been read and checked.  The page: docs/pipelines.md
 
-Sources become views of their names; steps are made of sources and of earlier steps; each sink takes
-one of them.  Paths are absolute here, and options are text, as Spark wants them.
+Sources and tables become views of their names; steps are made of them and of earlier steps; each
+sink takes one of them.  Paths are absolute here, and options are text, as Spark wants them.
 """
 
 from collections.abc import Callable, Mapping
@@ -23,6 +23,17 @@ class Source:
     parse_options: Mapping[str, str] = field(default_factory=dict)
     schema: str | None = None
     watermark: tuple[str, str] | None = None  # column and delay
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """What is there as a whole, for rows of sources to be joined with."""
+
+    name: str
+    format: str
+    path: str
+    declared_path: str
+    options: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +77,7 @@ class Declared:
     steps: tuple[Step, ...]
     sinks: tuple[Sink, ...]
     dead_letters: str  # the log that bad rows go to
+    tables: tuple[Table, ...] = ()
 
     def source(self, name: str) -> Source:
         return next(source for source in self.sources if source.name == name)

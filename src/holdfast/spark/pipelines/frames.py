@@ -17,9 +17,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from holdfast.spark import bar_sink, kv_sink
+from holdfast.spark.failures import told
 from holdfast.spark.log_sink import choose_columns
 from holdfast.spark.pipelines.checking import nearest
-from holdfast.spark.pipelines.declared import Declared, Problem, Sink, Source, Step
+from holdfast.spark.pipelines.declared import Declared, Problem, Sink, Source, Step, Table
 from holdfast.spark.pipelines.parsing import parse, reading
 from holdfast.spark.sources import register
 
@@ -61,6 +62,10 @@ def build(spark: SparkSession, declared: Declared) -> Frames:
             parsed = parse(_load(own, source), source)
             _show(own, source, parsed.good, frames)
             bad += [] if parsed.bad is None else [parsed.bad]
+    for table in declared.tables:
+        with _problems(frames, declared, f"table.{table.name}"):
+            reader = own.read.format(table.format).options(**table.options)
+            _show(own, table, reader.load(table.path), frames)
     for number, step in enumerate(declared.steps):
         later = [other.name for other in declared.steps[number:]]
         with _problems(frames, declared, f"step.{step.name}", later):
@@ -83,9 +88,9 @@ def lineage(frame: DataFrame) -> Lineage:
             views.add(inside)
         if kind.startswith("StreamingRelation"):
             sources.append(inside.removeprefix(_RAW))
-        children = node.children()
-        for number in range(children.size()):
-            walk(children.apply(number), inside)
+        for below in (node.children(), node.subqueries()):
+            for number in range(below.size()):
+                walk(below.apply(number), inside)
 
     walk(frame._jdf.queryExecution().analyzed(), "")
     known = {name.removeprefix(_RAW) for name in views}
@@ -111,10 +116,10 @@ def _made(spark: SparkSession, step: Step) -> DataFrame:
     return made
 
 
-def _show(spark: SparkSession, item: Source | Step, frame: DataFrame, frames: Frames) -> None:
-    if not frame.isStreaming:
-        raise ValueError("read a source: this is the same in every batch")
-    if item.watermark is not None:
+def _show(
+    spark: SparkSession, item: Source | Table | Step, frame: DataFrame, frames: Frames
+) -> None:
+    if not isinstance(item, Table) and item.watermark is not None:
         frame = frame.withWatermark(*item.watermark)
     frame.createOrReplaceTempView(item.name)
     frames.views[item.name] = spark.table(item.name)
@@ -123,6 +128,10 @@ def _show(spark: SparkSession, item: Source | Step, frame: DataFrame, frames: Fr
 def _check(frames: Frames, declared: Declared, sink: Sink) -> None:
     """Whether the sink takes these columns, and the query can be run in this mode."""
     frame = frames.views[sink.view]
+    if not frame.isStreaming:
+        what = f"name what reads a source: {sink.view} is the same in every batch"
+        frames.problems.append(Problem(declared.file, f"sink.{sink.name}.from", what))
+        return
     with _problems(frames, declared, f"sink.{sink.name}.from"):
         if set(lineage(frame).sources) - {source.name for source in declared.sources}:
             raise ValueError(
@@ -165,6 +174,8 @@ def _told(
 ) -> str | None:
     """Spark's first line, or what we know better.  None: what it needs is a problem already."""
     line = str(error).strip().partition("\n")[0].partition(" SQLSTATE")[0]
+    if error.getCondition() == "PYTHON_DATA_SOURCE_ERROR":
+        return str(told(str(error)))  # what one of ours has said, below a stack
     if error.getCondition() != "TABLE_OR_VIEW_NOT_FOUND":
         return line
     missing = (error.getMessageParameters() or {}).get("relationName", "").strip("`")

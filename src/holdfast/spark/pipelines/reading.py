@@ -38,6 +38,9 @@ class Pipeline:
     def source(self, name: str, **keys: Any) -> None:
         self._add("source", name, keys)
 
+    def table(self, name: str, **keys: Any) -> None:
+        self._add("table", name, keys)
+
     def step(self, function: Function) -> Function:
         """Make a step of a function, with its name."""
         self._add("step", function.__name__, {"function": function})
@@ -60,10 +63,17 @@ class Pipeline:
 def read_tables(path: str | Path) -> dict[str, Any]:
     """The tables of a file.  InvalidError if it cannot be read as what its name says it is."""
     file = Path(path)
+    if file.suffix not in (".toml", ".py"):
+        raise _invalid(file, "name it .toml or .py: a pipeline is TOML or a Python module")
+    try:
+        file.stat()
+    except FileNotFoundError as error:
+        new = file.with_suffix(".toml")
+        raise FileNotFoundError(
+            f"there is no {file}; `holdfast pipeline init {new}` writes one"
+        ) from error
     if file.suffix == ".py":
         return _from_python(file)
-    if file.suffix != ".toml":
-        raise _invalid(file, "name it .toml or .py: a pipeline is TOML or a Python module")
     try:
         return tomllib.loads(file.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -109,7 +119,6 @@ def load(file: Path) -> ModuleType:
 
 
 def _from_python(file: Path) -> dict[str, Any]:
-    file.stat()  # a file that is not there is the system's error, not the module's
     try:
         module = load(file)
     except Exception as error:

@@ -17,12 +17,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from pyspark import cloudpickle
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from holdfast.errors import CorruptError
-from holdfast.spark.failures import told
+from holdfast.spark.failures import FAILURES, told
 from holdfast.spark.pipelines import checkpoint
 from holdfast.spark.pipelines.declared import (
     KEEPS_ROWS_APART,
@@ -125,10 +124,13 @@ def run(
 def _flows(declared: Declared, frames: Frames) -> tuple[list[_Flow], dict[str, checkpoint.Query]]:
     flows: list[_Flow] = []
     queries: dict[str, checkpoint.Query] = {}
+    columns = {
+        table.name: frames.views[table.name].schema.simpleString() for table in declared.tables
+    }
 
     def add(name: str, frame: DataFrame, sink: Sink | None) -> None:
         made = lineage(frame)
-        queries[name] = checkpoint.describe(declared, sink, made.sources, made.views)
+        queries[name] = checkpoint.describe(declared, sink, made.sources, made.views, columns)
         place = (
             ("holdfast-log", declared.dead_letters, "append", {})
             if sink is None
@@ -215,6 +217,7 @@ def _look(
             one.batch, one.restarts = batch.batch, 0
             report.batches[name] = report.batches.get(name, 0) + 1
             report.rows[name] = report.rows.get(name, 0) + batch.rows
+            checkpoint.note_batch(declared.checkpoint, name, batch.batch, batch.rows)
             on_batch(batch)
         error = one.query.exception()
         if error is None:
@@ -258,7 +261,7 @@ def _blamed(flow: _Flow) -> Iterator[None]:
     """Spark's errors become ours, and name the query that they stopped."""
     try:
         yield
-    except PySparkException as error:
+    except FAILURES as error:
         where = f"sink.{flow.name}" if flow.name != KEEPS_ROWS_APART else "dead_letter"
         ours = told(str(error))
         if isinstance(ours, CorruptError):

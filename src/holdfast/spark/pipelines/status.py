@@ -33,6 +33,7 @@ class SinkStatus:
     path: str
     batch: int | None  # the last one that is committed
     committed_ms: int | None
+    rows_read: int | None  # by that batch, if its run lived to note it
     rows: int | None  # that it holds now, where that is known without reading them
     lags: tuple[Lag, ...]
 
@@ -65,6 +66,7 @@ def status(declared: Declared) -> Status:
                 path,
                 progress.batch if progress else None,
                 progress.committed_ms if progress else None,
+                progress.rows if progress else None,
                 rows_in(format, path),
                 _lags(declared, sources, progress),
             )

@@ -21,7 +21,12 @@ schema = "room STRING NOT NULL, at TIMESTAMP, celsius DOUBLE"
 # watermark = "at 5 minutes"    # how late a row may be, for windows and joins
 # options = {{ maxFilesPerTrigger = 10 }}
 
-# A step is SQL over sources and earlier steps, or a function: function = "module:name".
+# A table is there as a whole, to join with.  Formats: holdfast-bars, holdfast-kv, parquet...
+# [table.names]
+# format = "parquet"
+# path = "names"
+
+# A step is SQL over sources, tables and earlier steps, or a function: function = "module:name".
 [step.warm]
 sql = """
 SELECT room AS key, CAST(celsius AS STRING) AS value FROM readings WHERE celsius > 20
