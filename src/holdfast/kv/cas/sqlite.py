@@ -4,7 +4,8 @@ Write-ahead log, synchronous=FULL: a commit that has returned survives a power c
 """
 
 import sqlite3
-from contextlib import suppress
+from contextlib import closing, suppress
+from pathlib import Path
 from typing import Any
 
 from holdfast.bucket import DirectoryBucket
@@ -12,15 +13,16 @@ from holdfast.errors import CorruptError, DiskFullError, UnavailableError
 from holdfast.kv.cas.sql import Dialect, SqlRecords, tables
 
 _BUSY_S = 10.0
+_VERSIONS = slice(18, 20)  # in a file's header: who may write and read it, 2 for write-ahead logs
 
 
 def open_sqlite(path: str, scope: str) -> SqlRecords:
     """The file is made, readable by its owner only, if it is missing."""
-    directory, _, name = path.rpartition("/")
-    with suppress(FileExistsError):  # durable, private, and safe if two do it at once
-        DirectoryBucket(directory or ("/" if path.startswith("/") else ".")).put_if_absent(
-            name, b""
-        )
+    if not Path(path).exists():
+        directory, _, name = path.rpartition("/")
+        bucket = DirectoryBucket(directory or ("/" if path.startswith("/") else "."))
+        with suppress(FileExistsError):  # durable, private, and safe if two do it at once
+            bucket.put_if_absent(name, _empty())
 
     def connect() -> Any:
         connection = sqlite3.connect(
@@ -53,3 +55,15 @@ def open_sqlite(path: str, scope: str) -> SqlRecords:
         told=told,
     )
     return SqlRecords(connect, dialect, scope)
+
+
+def _empty() -> bytes:
+    """A database that has its write-ahead log from the start.
+
+    Of several who turn it on at once SQLite fails all but one at once, whatever the timeout.
+    """
+    with closing(sqlite3.connect(":memory:")) as connection:
+        connection.execute("VACUUM")  # makes the first page
+        image = bytearray(connection.serialize())
+    image[_VERSIONS] = b"\2\2"
+    return bytes(image)
