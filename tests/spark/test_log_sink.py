@@ -14,6 +14,8 @@ from tests.spark.test_log_stream import stream
 
 from holdfast.disk import OsDisk
 from holdfast.logs.shanghai import ShanghaiLog
+from holdfast.logs.staging import new_job, sweep
+from holdfast.runtime import now_ms
 from holdfast.spark.log_sink import choose_columns
 
 
@@ -170,6 +172,8 @@ def test_a_job_that_fails_leaves_the_log_as_it_was(spark: SparkSession, tmp_path
     with pytest.raises(PythonException, match="for good"):
         save(numbers(spark, 100).mapInArrow(fail, "payload BINARY"), path)
     assert len(contents(path)) == 40
+    # A task may outlive its job, and stage what nobody wants any more: for a day.
+    sweep(OsDisk(path), new_job(), now_ms=lambda: now_ms() + 2 * 86_400_000)
     assert staged(path) == []
 
 
