@@ -34,6 +34,7 @@ def _run(directory: Path) -> None:
         "PATH": f"{binaries}{os.pathsep}{os.environ['PATH']}",
         "PYSPARK_PYTHON": sys.executable,
         "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_TESTING": "1",  # a port that is free, instead of always the same
     }
     ran = subprocess.run(
         [binaries / "spark-pipelines", "run"],
