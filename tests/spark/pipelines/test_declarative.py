@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+import warnings
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -18,6 +19,8 @@ pytestmark = pytest.mark.skipif(
     find_spec("grpc_status") is None, reason="needs pip install 'holdfast[declarative]'"
 )
 
+_RUNS_MAX = 3
+
 
 def _block(kind: str, directory: Path) -> str:
     found = re.search(rf"```{kind}\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
@@ -26,7 +29,22 @@ def _block(kind: str, directory: Path) -> str:
 
 
 def _run(directory: Path) -> None:
-    """Each starts a Spark Connect server of its own, which lives for seconds."""
+    """Each starts a Spark Connect server of its own, which lives for seconds.
+
+    Spark may lose a process of its own on a busy machine, and then tries a flow three times.  A run
+    that failed is run again, as the page says; what it printed is a warning of this test.
+    """
+    for attempt in range(_RUNS_MAX):
+        ran = _run_once(directory)
+        if ran.returncode == 0:
+            assert "Run is COMPLETED" in ran.stdout
+            return
+        why = [line for line in ran.stdout.splitlines() if "Error" in line or "Caused by" in line]
+        warnings.warn(f"run {attempt + 1} failed: {'; '.join(why[-6:])}", stacklevel=1)
+    pytest.fail("\n".join([ran.stdout, *why]))
+
+
+def _run_once(directory: Path) -> "subprocess.CompletedProcess[str]":
     binaries = Path(sys.executable).parent
     environment = {
         "JAVA_HOME": str(home_for_launchers(find_java())),
@@ -36,7 +54,7 @@ def _run(directory: Path) -> None:
         "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_TESTING": "1",  # a port that is free, instead of always the same
     }
-    ran = subprocess.run(
+    return subprocess.run(
         [binaries / "spark-pipelines", "run"],
         cwd=directory,
         env={**os.environ, **environment},
@@ -45,10 +63,9 @@ def _run(directory: Path) -> None:
         text=True,
         check=False,
     )
-    assert ran.returncode == 0, ran.stdout
-    assert "Run is COMPLETED" in ran.stdout
 
 
+@pytest.mark.filterwarnings("default:run [0-9] failed")
 def test_declarative_pipelines_read_and_write_our_stores_once(tmp_path: Path) -> None:
     write(tmp_path / "spark-pipeline.yml", _block("yaml", tmp_path))
     (tmp_path / "transformations").mkdir()
