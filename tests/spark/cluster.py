@@ -158,8 +158,10 @@ def _alive_workers(running: Cluster) -> int:
     try:
         connection.request("GET", "/json/")
         answer = connection.getresponse()
-        # Its server answers before its pages are there.
-        return int(json.load(answer)["aliveworkers"]) if answer.status == http.HTTPStatus.OK else 0
+        found = answer.read()
+        # Its server answers before this page is there, even with another.
+        is_there = answer.status == http.HTTPStatus.OK and found.startswith(b"{")
+        return int(json.loads(found)["aliveworkers"]) if is_there else 0
     except ConnectionRefusedError:  # not up yet
         return 0
     finally:
