@@ -15,7 +15,7 @@ from holdfast.bars.replay import committed
 from holdfast.errors import HoldfastError, LockedError
 from holdfast.formats import market_wal as fmt
 from holdfast.formats.year_file import schema_of
-from holdfast.testing import SimDisk
+from holdfast.testing import Fault, SimDisk
 from holdfast.testing.bars import open_store
 
 SCHEMA = schema_of((("Close", 2),), False)
@@ -52,6 +52,28 @@ def test_every_state_of_a_log(disk: SimDisk, status: tuple[int, int], rows: list
         else:
             assert closes(store) == rows
     assert NAME not in disk.files()
+
+
+def test_a_disk_that_fails_is_not_damage(disk: SimDisk) -> None:
+    """Or a salvage would take sound groups for damaged ones."""
+    with open_store(disk) as store:
+        store.write(bars(1), "1D", "X", symbol="A")
+    store = open_store(disk)
+    store.write(bars(2), "1D", "X", symbol="A")
+    refused = 0
+    for call in range(1000):
+        copy = disk.copy_after_kill()
+        copy.posix.fault = Fault("eio", call)
+        try:
+            again = open_store(copy)
+        except OSError:
+            refused += 1
+            continue
+        assert again.damage == ()
+        if not copy.posix.fired["eio"]:
+            break
+    assert refused > 10
+    assert closes(again) == [2]
 
 
 @pytest.mark.parametrize("status", [(1, 1), (1, 2), (1, 3)])

@@ -4,6 +4,7 @@ Nothing is changed here but by `mend`.  Every group is checked before any is wri
 paths, years, intervals and columns.  One that fails is damage, and then nothing is written at all.
 """
 
+import errno
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -26,6 +27,8 @@ _LOG = logging.getLogger("holdfast")
 WasRunning = Callable[[int, int], bool]
 _FILE_SIZE_MAX = 1 << 42
 _NEW = (fmt.NEW_FIXED_FILE, fmt.NEW_VARIABLE_FILE)
+# What a name may lead to that no store has made.
+_STRANGE_NAMES = (errno.ELOOP, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG)
 
 
 @dataclass(slots=True)
@@ -251,7 +254,11 @@ def check(
                     _check_set(one, disk, catalog, schemas, is_made=change not in prepared)
         except CorruptError as error:
             found.append(Damage(change.log, error.offset, error.why))
-        except (ValueError, OSError) as error:
+        except ValueError as error:
+            found.append(Damage(change.log, change.group.offset, str(error)))
+        except OSError as error:
+            if error.errno not in _STRANGE_NAMES:
+                raise  # the disk fails; that says nothing about the log
             found.append(Damage(change.log, change.group.offset, str(error)))
         else:
             continue
