@@ -4,6 +4,7 @@ root/SYMBOL/TIMEFRAME/ATTRIBUTES/YEAR.bin, and in each directory a file `categor
 what the names in it are: MarketStore wants it so.  A bucket's key is SYMBOL/TIMEFRAME/ATTRIBUTES.
 """
 
+import errno
 import re
 from collections.abc import Collection, Sequence
 from functools import lru_cache
@@ -20,9 +21,8 @@ STAGING = ".staging"  # no symbol: see holdfast.bars.staging
 CATEGORIES = (b"Symbol", b"Timeframe", b"AttributeGroup", b"Year")
 _NAME = r"(?!\.{1,2}/)[ -.0-~]{1,200}"  # printable, and neither a slash nor a way up
 _PATH = re.compile(rf"({_NAME}/{_NAME}/{_NAME})/([12][0-9]{{3}})\.bin")
-
-
 _TAKEN = re.compile(r"LOCK$|\.staging$|WALFile\.|category_name$|metadata\.db$")
+_ASTRAY = (errno.ELOOP, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG)
 
 
 class YearPath(NamedTuple):
@@ -48,6 +48,11 @@ def make_key(symbol: str, timeframe: str, attributes: str) -> str:
 
 def year_path(key: str, year: int) -> str:
     return f"{key}/{year:04}.bin"
+
+
+def leads_astray(error: OSError) -> bool:
+    """Whether a name leads to what no store has made, as hostile ones do; else a disk fails."""
+    return error.errno in _ASTRAY
 
 
 class Catalog:

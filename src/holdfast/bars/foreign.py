@@ -11,7 +11,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from holdfast.bars import parts
-from holdfast.bars.catalog import Catalog, find_header, split_path
+from holdfast.bars.catalog import Catalog, find_header, leads_astray, split_path
 from holdfast.bars.pending import Change
 from holdfast.bars.wal import Content, Damage
 from holdfast.disk import Disk
@@ -46,6 +46,8 @@ def translate(content: Content, disk: Disk, catalog: Catalog) -> None:
             if not change.is_done
         ]
     except (CorruptError, ValueError, OSError) as error:
+        if isinstance(error, OSError) and not leads_astray(error):
+            raise
         content.changes = []
         content.damage.append(Damage(content.name, 0, str(error)))
 

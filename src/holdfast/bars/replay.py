@@ -4,14 +4,13 @@ Nothing is changed here but by `mend`.  Every group is checked before any is wri
 paths, years, intervals and columns.  One that fails is damage, and then nothing is written at all.
 """
 
-import errno
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
 from holdfast.bars import foreign
-from holdfast.bars.catalog import Catalog, split_path
+from holdfast.bars.catalog import Catalog, leads_astray, split_path
 from holdfast.bars.pending import Change, complete
 from holdfast.bars.query import new_schema
 from holdfast.bars.wal import Content, Damage, LogName, Wal, find_logs, log_name
@@ -27,8 +26,6 @@ _LOG = logging.getLogger("holdfast")
 WasRunning = Callable[[int, int], bool]
 _FILE_SIZE_MAX = 1 << 42
 _NEW = (fmt.NEW_FIXED_FILE, fmt.NEW_VARIABLE_FILE)
-# What a name may lead to that no store has made.
-_STRANGE_NAMES = (errno.ELOOP, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG)
 
 
 @dataclass(slots=True)
@@ -252,18 +249,20 @@ def check(
             for number, one in enumerate(change.sets):
                 if number or one.path or one.kind not in (fmt.PLACED, fmt.DECISION):
                     _check_set(one, disk, catalog, schemas, is_made=change not in prepared)
-        except CorruptError as error:
-            found.append(Damage(change.log, error.offset, error.why))
-        except ValueError as error:
-            found.append(Damage(change.log, change.group.offset, str(error)))
-        except OSError as error:
-            if error.errno not in _STRANGE_NAMES:
-                raise  # the disk fails; that says nothing about the log
-            found.append(Damage(change.log, change.group.offset, str(error)))
+        except (CorruptError, ValueError, OSError) as error:
+            found.append(_blame(change, error))
         else:
             continue
         change.is_sound = False
     return found
+
+
+def _blame(change: Change, error: Exception) -> Damage:
+    if isinstance(error, OSError) and not leads_astray(error):
+        raise error
+    if isinstance(error, CorruptError):
+        return Damage(change.log, error.offset, error.why)
+    return Damage(change.log, change.group.offset, str(error))
 
 
 class _Schemas:
