@@ -5,7 +5,6 @@ Write-ahead log, synchronous=FULL: a commit that has returned survives a power c
 
 import sqlite3
 from contextlib import closing, suppress
-from pathlib import Path
 from typing import Any
 
 from holdfast.bucket import DirectoryBucket
@@ -18,11 +17,10 @@ _VERSIONS = slice(18, 20)  # in a file's header: who may write and read it, 2 fo
 
 def open_sqlite(path: str, scope: str) -> SqlRecords:
     """The file is made, readable by its owner only, if it is missing."""
-    if not Path(path).exists():
-        directory, _, name = path.rpartition("/")
-        bucket = DirectoryBucket(directory or ("/" if path.startswith("/") else "."))
-        with suppress(FileExistsError):  # durable, private, and safe if two do it at once
-            bucket.put_if_absent(name, _empty())
+    directory, _, name = path.rpartition("/")
+    bucket = DirectoryBucket(directory or ("/" if path.startswith("/") else "."))
+    with suppress(FileExistsError):  # durable, private, and safe if two do it at once
+        bucket.put_if_absent(name, _empty())
 
     def connect() -> Any:
         connection = sqlite3.connect(
