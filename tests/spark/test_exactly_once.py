@@ -1,12 +1,10 @@
-"""Every row exactly once, whoever is killed and whenever."""
+"""Every row exactly once, whenever a driver is killed.  For executors: test_cluster.py."""
 
-import json
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
-from tests.spark.cluster import cluster
 from tests.spark.samples import contents, make_log, payload
 
 # A sink whose driver is killed just before its commit in one batch, just after it in another.
@@ -55,45 +53,6 @@ stream = rows.writeStream.format("deadly-log").option("checkpointLocation", TARG
 stream.trigger(availableNow=True).start(TARGET).awaitTermination()
 """
 
-_BATCH = """
-import json, os, signal, sys, time
-from pathlib import Path
-from holdfast.spark import session
-
-url, target = sys.argv[1:]
-spark = session(url, config={
-    "spark.cores.max": "2", "spark.executor.memory": "512m", "spark.speculation": "true",
-    "spark.speculation.quantile": "0.5", "spark.speculation.multiplier": "1.5",
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
-    "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1",
-})
-
-def trouble(batches):
-    from pyspark import TaskContext
-    partition, attempt = TaskContext.get().partitionId(), TaskContext.get().attemptNumber()
-    yield from batches
-    if (partition, attempt) == (0, 0):
-        Path(f"{target}.killed").touch()
-        pid = os.getpid()
-        while Path(f"/proc/{pid}/comm").read_text() != "java\\n":
-            pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-        os.kill(pid, signal.SIGKILL)
-    if partition == 7:
-        if attempt == 0:
-            deadline = time.monotonic() + 60
-            while not Path(f"{target}.twin").exists() and time.monotonic() < deadline:
-                time.sleep(0.1)
-            time.sleep(1)  # until the twin has overtaken us
-        else:
-            Path(f"{target}.twin").touch()
-
-rows = spark.range(0, 800, 1, 8).selectExpr("cast(cast(id AS STRING) AS BINARY) AS payload")
-rows = rows.mapInArrow(trouble, "payload BINARY")
-rows.write.format("holdfast-log").mode("append").save(target)
-read = spark.read.format("holdfast-log").load(target)
-print(json.dumps([read.count(), read.select("payload").distinct().count()]), flush=True)
-"""
-
 
 def _run(source: Path, target: Path) -> int:
     command = [sys.executable, "-c", _STREAM, str(source), str(target)]
@@ -114,15 +73,3 @@ def test_a_driver_killed_around_its_commits_loses_and_doubles_nothing(
     assert _run(source, target) == 0
     assert contents(target) == contents(source)
     assert not list(target.glob("staging/*.arrow")), "orphans of the killed runs"
-
-
-def test_on_a_cluster_neither_a_killed_executor_nor_a_twin_doubles_a_row(
-    tmp_path: Path, class_cache: Path
-) -> None:
-    target = tmp_path / "log"
-    with cluster(tmp_path) as running, running.driver(_BATCH, str(target)) as driver:
-        assert driver.stdout is not None
-        assert json.loads(driver.stdout.readline()) == [800, 800]
-    assert (tmp_path / "log.killed").exists()
-    assert (tmp_path / "log.twin").exists()
-    assert contents(target) == [b"%d" % i for i in range(800)]

@@ -136,7 +136,7 @@ def test_memory_and_master_take_effect_and_a_session_can_follow_another(
 ) -> None:
     """After stop() in the same JVM; after the JVM was killed in a new one."""
     script = """
-import json, os, signal
+import json, logging, os, signal
 from holdfast.spark import session, jvm
 heap = lambda s: s._jvm.java.lang.Runtime.getRuntime().maxMemory() >> 20
 quick = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"}  # they live for seconds
@@ -148,6 +148,7 @@ first.stop()
 second = session("local[2]", config={"spark.sql.shuffle.partitions": "3"})
 told += [second.sparkContext.master, second.conf.get("spark.sql.shuffle.partitions")]
 told += [second.range(5).count(), jvm.current().process.pid == pid]
+logging.disable()  # Py4J may be just about to send something
 os.kill(pid, signal.SIGKILL)
 jvm.current().process.wait()
 third = session(memory="600m", config=quick)

@@ -157,6 +157,8 @@ def forget_if_dead() -> None:
     atexit.unregister(_current.leave)
     _current.close()
     _current = None
+    # Else Py4J goes on to tell it of every object that is not needed any more, and complains.
+    SparkContext._gateway._gateway_client.is_connected = False  # type: ignore[union-attr]
     context = SparkContext._active_spark_context
     if context is not None:
         context._jsc = None  # else stop() calls a JVM that is not there
