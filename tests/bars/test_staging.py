@@ -114,6 +114,8 @@ def test_what_cannot_be_stored_leaves_nothing() -> None:
         wrong = pa.record_batch({"symbol": ["A"], "time": [START_NS], "Size": [1]})
         with pytest.raises(ValueError, match="the bucket has the columns Price"):
             staging.stage(disk, "none-1-x", 9, [wrong], "1D", "TICK", is_variable=True)
+        with pytest.raises(ValueError, match="is no name for a bucket"):
+            staging.stage(disk, "none-1-x", 9, [batch("../x", 1)], "1D", "TICK", is_variable=True)
         assert not disk.list(".staging")
         parts = stage_all(disk)
         new = pa.record_batch({"symbol": ["D"], "time": [START_NS], "Size": [1]})
