@@ -35,7 +35,7 @@ _USES: dict[str, tuple[Use, ...]] = {
 }
 _YEARS = re.compile(r"([12][0-9]{3})(?:-([12][0-9]{3}))?")
 _ALWAYS = Span()
-PARTITION_BYTES = 32 * 2**20
+PARTITION_BYTES = 64 * 2**20
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,7 @@ class BarSource(DataSource):
       columns               only these, separated by commas; Spark itself cannot leave out any
       packed                true: a row holds some thousand bars of a symbol, each of its columns an
                             array of as many values (default false); see holdfast.spark.read_bars
-      maxPartitionBytes     what one task reads, about (default 32 MiB)
+      maxPartitionBytes     what one task reads, about (default 64 MiB)
 
     Options of write and writeStream
       symbol                of all rows, if there is no column `symbol`

@@ -1,23 +1,26 @@
 """What tasks of ours do and know, in the Python worker that they run in."""
 
 import gc
-from functools import cache
+import sys
 
 from pyspark import TaskContext
 
 from holdfast.errors import HoldfastError
 
+_frozen = 0  # modules
 _QUERY_ID, _BATCH_ID = "sql.streaming.queryId", "streaming.sql.batchId"
 
 
-@cache
 def freeze_imports() -> None:
-    """Take what is imported out of the garbage collector's sight, once in a worker's life.
+    """Take what is imported out of the garbage collector's sight; to be called by every task.
 
     Spark's worker makes a full collection after each task.  That walks through everything that
-    pyarrow, numpy and Spark itself have imported: some 60 ms, in which no task runs.
+    pyarrow, numpy, pandas and Spark itself have imported: some 60 ms, in which no task runs.
     """
-    gc.freeze()
+    global _frozen
+    if len(sys.modules) > _frozen:  # some are imported only in the middle of the first task
+        gc.freeze()
+        _frozen = len(sys.modules)
 
 
 def current_task() -> TaskContext:
