@@ -162,7 +162,7 @@ def _alive_workers(running: Cluster) -> int:
         # Its server answers before this page is there, even with another.
         is_there = answer.status == http.HTTPStatus.OK and found.startswith(b"{")
         return int(json.loads(found)["aliveworkers"]) if is_there else 0
-    except ConnectionRefusedError:  # not up yet
+    except (OSError, http.client.HTTPException):  # not up yet, or too busy to answer
         return 0
     finally:
         connection.close()

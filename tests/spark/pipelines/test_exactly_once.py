@@ -87,7 +87,7 @@ def test_a_pipeline_killed_at_random_moments_ends_in_the_same_state(
         if len(lives) == KILLS:
             break
     done = _driver(file)
-    done.communicate(timeout=120 + 30 * KILLS)
+    done.communicate(timeout=300 + 30 * KILLS)
     assert done.returncode == 0, file.with_suffix(".stderr").read_text()
     held = check_sinks(tmp_path, last, f"HOLDFAST_SEED={SEED} HOLDFAST_KILLS={KILLS}")
     for life in lives:
