@@ -38,7 +38,7 @@ def trouble(batches):
         os.kill(pid, signal.SIGKILL)
     if partition == 7:
         if attempt == 0:
-            deadline = time.monotonic() + 60
+            deadline = time.monotonic() + 200
             while not Path(f"{target}.twin").exists() and time.monotonic() < deadline:
                 time.sleep(0.1)
             time.sleep(1)  # until the twin has overtaken us
