@@ -99,8 +99,10 @@ def use_flags(java: Java) -> list[str]:
 
 def training_flags(java: Java, output: Path) -> list[str]:
     """The flags with which this Java writes a class cache as it exits."""
-    option = "AOTCacheOutput" if java.major >= _AOT_MAJOR_MIN else "ArchiveClassesAtExit"
-    return [f"-XX:{option}={output}"]
+    if java.major >= _AOT_MAJOR_MIN:
+        return [f"-XX:AOTCacheOutput={output}"]
+    # It keeps classes alone, so what the second compiler would find out is of no use.
+    return [f"-XX:ArchiveClassesAtExit={output}", "-XX:TieredStopAtLevel=1"]
 
 
 def _make(java: Java, path: Path) -> None:
