@@ -8,6 +8,7 @@ import re
 import struct
 import sys
 import termios
+from contextlib import suppress
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
@@ -133,12 +134,17 @@ def test_a_terminal_of_80_columns_shows_a_line_for_each_sink(
     monkeypatch.setenv("TERM", "xterm")
     for name in ("COLUMNS", "LINES", "NO_COLOR"):
         monkeypatch.delenv(name, raising=False)
-    with os.fdopen(follower, "w") as terminal, os.fdopen(leader, "rb", 0) as screen:
-        monkeypatch.setattr(sys, "stderr", terminal)
-        with shown(["lines", "prices"], as_json=False) as on_batch:
-            on_batch(Batch("dead-letters", 0, 50, 10.0, {"ticks": 0}, 0))
-            on_batch(Batch("prices", 12, 50_000, 1234.5, {"ticks": 98_765}, 0))
-        seen = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", screen.read(100_000).decode())
+    with os.fdopen(leader, "rb", 0) as screen:
+        with os.fdopen(follower, "w") as terminal:
+            monkeypatch.setattr(sys, "stderr", terminal)
+            with shown(["lines", "prices"], as_json=False) as on_batch:
+                on_batch(Batch("dead-letters", 0, 50, 10.0, {"ticks": 0}, 0))
+                on_batch(Batch("prices", 12, 50_000, 1234.5, {"ticks": 98_765}, 0))
+        written = bytearray()
+        with suppress(OSError):  # which is how a terminal says that all have closed it
+            while piece := screen.read(4096):  # it comes in pieces, each in its time
+                written += piece
+    seen = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", written.decode())
     lines = [text.rstrip() for text in seen.splitlines()]
     assert max(map(len, lines)) <= 80
     assert lines[-4:] == [
