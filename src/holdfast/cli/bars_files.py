@@ -101,7 +101,7 @@ def _csv(counted: _Counted, dialect: Dialect, size: int) -> tuple[list[str], Rea
     else:
         head = counted.head
     if b"\0" in head:
-        raise ValueError("neither CSV, nor Parquet, nor Arrow")
+        raise ValueError("neither CSV, nor Parquet, nor Arrow: name another file")
     parsing = csv.ParseOptions(delimiter=dialect.delimiter)
     names = list(dialect.header)
     if not names:
