@@ -10,7 +10,7 @@ import holdfast
 
 
 def test_what_was_put_is_there(tmp_path: Path, run: Run) -> None:
-    url = tmp_path / "kv"
+    url = tmp_path / "kv?"  # in a path that is a name, in an address a query
     made = run("kv", "create", url)
     assert made.stdout == f"created {url}: an empty kv store\n"
     assert run("kv", "put", url, "a", "1", "b", "", "--", "--c", "-3").stdout == "put 3 keys\n"

@@ -144,9 +144,14 @@ def require_two_phase(url: str) -> None:
     from holdfast.bucket import connect
     from holdfast.bucket.open import has_mark
 
-    bare = url.partition("?")[0]
+    bare = shown(url)
     if not has_mark(connect(_checked(url))):
         raise FileNotFoundError(errno.ENOENT, "nobody wrote here in two phases", bare)
+
+
+def shown(url: str) -> str:
+    """An address as it may be printed: a query may hold secrets.  A path has none."""
+    return url.partition("?")[0] if "://" in url else url
 
 
 def _checked(url: str) -> str:
@@ -162,7 +167,7 @@ def _require_store(bucket: "Bucket", url: str) -> None:
     from holdfast.runtime import Runtime
 
     if ManifestStore(bucket, Runtime()).latest() is None:
-        bare = url.partition("?")[0]  # what follows may be secret
+        bare = shown(url)
         advice = f"no kv store here; make one with `holdfast kv create {bare}`"
         raise FileNotFoundError(errno.ENOENT, advice, bare)
 

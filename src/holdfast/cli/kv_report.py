@@ -16,7 +16,7 @@ from holdfast.cli.console import (
 )
 from holdfast.cli.errors import AbsentError
 from holdfast.cli.kv_bytes import json_bytes
-from holdfast.cli.kv_opening import StoreUrl, bucket_to_read
+from holdfast.cli.kv_opening import StoreUrl, bucket_to_read, shown
 from holdfast.cli.sparking import MasterOption, spark_session
 from holdfast.cli.units import count_of, human_duration, human_size, human_time
 
@@ -46,7 +46,7 @@ def stats(
     if prometheus and as_json:
         raise ValueError("--prometheus and --json exclude each other")
     report = report_store(bucket_to_read(url))
-    bare = url.partition("?")[0]
+    bare = shown(url)
     if as_json:
         answer_json({"url": bare, **asdict(report)})
     elif prometheus:
@@ -79,7 +79,7 @@ def verify(
     else:
         from holdfast.reports.kv import verify_store
 
-        with progress(f"verifying {url.partition('?')[0]}") as on_progress:
+        with progress(f"verifying {shown(url)}") as on_progress:
             report = verify_store(bucket, on_progress)
     if as_json:
         answer_json({**asdict(report), "sound": report.is_sound})
@@ -89,7 +89,7 @@ def verify(
         what = f"{count_of(report.manifests, 'manifest')}, {count_of(report.ssts, 'SST')}"
         rows = f"{count_of(report.rows, 'row')}, {human_size(report.size)}"
         verdict = "clean" if report.is_sound else "corrupt"
-        answer(f"{url.partition('?')[0]}: {verdict} ({what}, {rows})")
+        answer(f"{shown(url)}: {verdict} ({what}, {rows})")
     raise typer.Exit(0 if report.is_sound else 2)
 
 

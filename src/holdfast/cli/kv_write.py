@@ -15,6 +15,7 @@ from holdfast.cli.kv_opening import (
     StoreUrl,
     bucket_to_write,
     make_store,
+    shown,
     writer_of,
 )
 from holdfast.cli.units import count_of, parse_duration_ms
@@ -47,11 +48,11 @@ def create(
     """Make an empty store, durably."""
     bucket = bucket_to_write(url, cas, create=True)
     if not make_store(bucket, gc_min_age):
-        raise FileExistsError(f"{url.partition('?')[0]}: a kv store is here already")
+        raise FileExistsError(f"{shown(url)}: a kv store is here already")
     if as_json:
-        answer_json({"url": url.partition("?")[0], "created": True})
+        answer_json({"url": shown(url), "created": True})
     else:
-        answer(f"created {url.partition('?')[0]}: an empty kv store")
+        answer(f"created {shown(url)}: an empty kv store")
 
 
 def put(
@@ -170,6 +171,6 @@ def _write_all(db: "Db", batches: Iterator[list[Row]], verb: str, *, as_json: bo
 
 def _advise(db: "Db", url: str, *, as_json: bool) -> None:
     if db.wal_count >= _LONG_WAL:
-        bare = url.partition("?")[0]
+        bare = shown(url)
         told = f"the WAL has {db.wal_count} SSTs, which every writer reads when it opens"
         remark(f"{told}; `holdfast kv compact {bare}` makes them few", as_json=as_json)
