@@ -8,8 +8,8 @@ import pytest
 
 from holdfast import runtime
 from holdfast.errors import PoisonedError
+from holdfast.group_commit import GroupCommit
 from holdfast.runtime import (
-    GroupCommit,
     Numbers,
     Runtime,
     from_rfc3339,

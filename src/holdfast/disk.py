@@ -11,6 +11,9 @@ Nothing else syncs, locks or renames.  Every log and store relies on:
 5. Files are 0600 and directories 0700, whatever the umask.
 6. `Volume.sync` makes durable whatever was written through the disk, names included.
 7. No name leads out of the directory: not by its words, and not by a link.
+8. A disk stays with the directory that it first opened.  If that is moved, the disk follows it; if
+   it is removed, nothing is made in its place.
+9. Only regular files are opened.
 
 `OsDisk` reaches the operating system through `holdfast.posix`, so that holdfast.testing can put a
 simulated kernel under these very lines.
@@ -19,18 +22,25 @@ simulated kernel under these very lines.
 import contextlib
 import errno
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Protocol
 from urllib.parse import unquote, urlsplit
 
-from holdfast.errors import DiskFullError, LockedError, PoisonedError
-from holdfast.posix import FULL, OsLock, OsVolume
+from holdfast.errors import (
+    DiskFullError,
+    HoldfastError,
+    NotOwnerError,
+    PoisonedError,
+    UnsupportedError,
+)
+from holdfast.ownership import LOCK, Ownership, hold, own, own_file
+from holdfast.posix import FULL, OsVolume
 from holdfast.posix import Posix as Posix  # for those who put another in its place
 
 Path = str | os.PathLike[str]
 Buffer = bytes | bytearray | memoryview
 _TEMPORARY = ".half"  # not .tmp: MarketStore names so what an operator should look at
-_LOCK = "LOCK"
 
 
 class File(Protocol):
@@ -138,6 +148,21 @@ class Disk(Protocol):
 
 
 class Lock(Protocol):
+    """See holdfast.ownership."""
+
+    def check(self) -> None:
+        """Raise NotOwnerError if this process is not the owner, or not any more."""
+        ...
+
+    def refuse_fork(self) -> None:
+        """Raise NotOwnerError in a fork of the owner's process."""
+        ...
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether this process may write: `check` without the error."""
+        ...
+
     def release(self) -> None: ...
 
 
@@ -146,7 +171,7 @@ class OsFile:
 
     def __init__(self, posix: Posix, path: str, fd: int) -> None:
         self._posix, self._path, self._fd = posix, path, fd
-        self._poison: str | None = None
+        self._poison: HoldfastError | None = None
 
     def read_at(self, offset: int, size: int) -> bytes:
         self._refuse_if_poisoned()
@@ -213,13 +238,32 @@ class OsFile:
 
     __del__ = close  # a reader may be the last to let go of a file that was rotated away
 
+    def disown(self) -> None:
+        """See holdfast.ownership.Held."""
+        self._poison = NotOwnerError(
+            f"{self._path} was opened by the process that this one is a fork of; "
+            "open the store read-only here"
+        )
+        self.close()
+
     def _refuse_if_poisoned(self) -> None:
-        if self._poison:
-            raise PoisonedError(f"{self._path}: {self._poison}; close and reopen the store")
+        if self._poison is not None:
+            raise self._poison
 
     def _poisoned_by(self, error: OSError) -> OSError:
-        self._poison = f"an earlier write or sync failed ({error.strerror})"
+        why = f"an earlier write or sync failed ({error.strerror})"
+        self._poison = PoisonedError(f"{self._path}: {why}; close and reopen the store")
         return explained(error, self._path)
+
+
+class _Root:
+    """The descriptor of a disk's directory, closed with the last disk or file that needs it."""
+
+    def __init__(self, posix: Posix, fd: int) -> None:
+        self._posix, self.fd = posix, fd
+
+    def __del__(self) -> None:
+        self._posix.close(self.fd)
 
 
 class OsDisk:
@@ -228,10 +272,11 @@ class OsDisk:
     def __init__(self, path: Path, *, posix: Posix | None = None) -> None:
         self._path = os.path.abspath(_local_path(os.fspath(path)))
         self._posix = posix or Posix()
-        self._inside = {self._path}  # directories that are known to be ones, and no links
+        self._root: _Root | None = None
 
     @property
     def path(self) -> str:
+        """Where the directory was when it was opened."""
         return self._path
 
     def __repr__(self) -> str:
@@ -240,152 +285,208 @@ class OsDisk:
     def __str__(self) -> str:
         return self._path
 
+    def __reduce__(self) -> tuple[type, tuple[str]]:
+        return OsDisk, (self._path,)  # a task in another process opens the directory for itself
+
     def directories(self, directory: str = "") -> Sequence[str]:
-        return sorted(self._posix.directories(self._directory(directory)))
+        with self._opened(directory) as fd:
+            return sorted(self._posix.directories(fd))
 
     def list(self, directory: str = "") -> dict[str, int]:
-        sizes = self._posix.sizes(self._directory(directory))
-        return {n: sizes[n] for n in sorted(sizes) if not n.endswith(_TEMPORARY) and n != _LOCK}
+        with self._opened(directory) as fd:
+            sizes = self._posix.sizes(fd)
+        return {n: sizes[n] for n in sorted(sizes) if not n.endswith(_TEMPORARY) and n != LOCK}
 
     def create(self, name: str, data: Buffer, *, replace: bool = False) -> None:
-        path = self._at(name, free=not replace)
-        self._make_directory(os.path.dirname(path))
-        flags = os.O_CREAT | os.O_TRUNC | os.O_WRONLY
-        file = OsFile(self._posix, path, self._open(path + _TEMPORARY, flags))
-        try:
-            file.write_at(0, data)
-            file.sync()
-        except OSError:
-            with contextlib.suppress(OSError):  # the first error is the one to tell
-                self._posix.unlink(path + _TEMPORARY)  # it may hold the last free space
-            raise
-        finally:
-            file.close()
-        self._posix.rename(path + _TEMPORARY, path)
-        self._sync_parents(path)
+        with self._parent(name, make="durably") as (parent, base):
+            if not replace:
+                self._refuse_if_taken(parent, base)
+            temporary, path = base + _TEMPORARY, f"{self._path}/{name}"
+            flags = os.O_CREAT | os.O_TRUNC | os.O_WRONLY
+            file = OsFile(self._posix, path, self._open(temporary, flags, parent))
+            try:
+                file.write_at(0, data)
+                file.sync()
+            except OSError:
+                with contextlib.suppress(OSError):  # the first error is the one to report
+                    self._posix.unlink(temporary, parent)  # it may hold the last free space
+                raise
+            finally:
+                file.close()
+            self._posix.rename(temporary, base, parent, parent)
+            self._posix.sync_directory(parent)
 
     def open(self, name: str, *, writable: bool = False) -> OsFile:
-        path = self._at(name)
         flags = os.O_RDWR if writable else os.O_RDONLY
-        return OsFile(self._posix, path, self._open(path, flags))
+        return self._file(name, flags)
 
     def make(self, name: str) -> OsFile:
-        path = self._at(name)
-        self._make_directory(os.path.dirname(path), durably=False)
-        return OsFile(self._posix, path, self._open(path, os.O_RDWR | os.O_CREAT))
+        flags = os.O_RDWR | os.O_CREAT
+        try:
+            return self._file(name, flags)
+        except FileNotFoundError:
+            with self._parent(name, make="later"):
+                return self._file(name, flags)
 
     def volume(self) -> OsVolume:
-        return OsVolume(self._posix, self._posix.open_directory(self._path))
+        return OsVolume(self._posix, self._posix.open_directory(".", self._at_root()))
 
     def rename(self, name: str, new: str, *, replace: bool = False) -> None:
-        source, target = self._at(name), self._at(new, free=not replace)
-        self._posix.rename(source, target)
-        if source in self._inside:  # a directory, so what was below is not there any more
-            moved = f"{source}/"
-            self._inside = {path for path in self._inside if not f"{path}/".startswith(moved)}
-        self._sync_parents(source, target)
+        with self._parent(name) as (source, old_base), self._parent(new) as (target, base):
+            if not replace:
+                self._refuse_if_taken(target, base)
+            self._posix.rename(old_base, base, source, target)
+            self._posix.sync_directory(source)
+            if self._parent_of(name) != self._parent_of(new):
+                self._posix.sync_directory(target)
 
     def link(self, name: str, new: str) -> None:
-        target = self._at(new, free=True)
-        self._posix.link(self._at(name), target)
-        self._sync_parents(target)
+        with self._parent(name) as (source, old_base), self._parent(new) as (target, base):
+            self._refuse_if_taken(target, base)
+            self._posix.link(old_base, base, source, target)
+            self._posix.sync_directory(target)
 
     def remove(self, *names: str) -> None:
-        paths = [self._at(name) for name in names]
-        for path in paths:
-            self._posix.unlink(path)
-        self._sync_parents(*paths)
+        for parent in dict.fromkeys(map(self._parent_of, names)):
+            with self._opened(parent) as fd:
+                for name in names:
+                    if self._parent_of(name) == parent:
+                        self._posix.unlink(name.rpartition("/")[2], fd)
+                self._posix.sync_directory(fd)
 
     def sync_names(self, directory: str) -> None:
-        self._posix.sync_directory(self._at(directory))
+        with self._opened(directory) as fd:
+            self._posix.sync_directory(fd)
 
-    def lock(self, name: str | None = None) -> OsLock:
+    def lock(self, name: str | None = None) -> Ownership:
         if name is not None:
-            return self._lock(name, os.O_RDWR)
-        self._make_directory(self._path)
-        lock = self._lock(_LOCK, os.O_CREAT | os.O_RDWR)
+            return own_file(self._posix, self._path, self._at_root(), self._checked(name))
+        root = self._at_root(make=True)
+        lock = own(self._posix, self._path, root)
         try:
-            lock.sign()
-            for name in self._posix.sizes(self._path):
-                if name.endswith(_TEMPORARY):  # its create never returned, so nobody relies on it
-                    self._posix.unlink(os.path.join(self._path, name))
+            with self._opened("") as fd:
+                for name in self._posix.sizes(fd):
+                    if name.endswith(_TEMPORARY):  # its create never returned: nobody relies on it
+                        self._posix.unlink(name, fd)
             # What a killed owner renamed or removed without syncing is about to be relied on.
-            self._posix.sync_directory(self._path)
+            self._posix.sync_directory(root)
         except BaseException:
             lock.release()
             raise
         return lock
 
     def lock_holder(self, name: str) -> str:
-        """The process that has a file locked, told without touching the lock; else nothing."""
+        """The process that has a file locked, found without touching the lock; else nothing."""
         with contextlib.closing(self.open(name)) as file:
             return self._posix.lock_holder(file._fd)
 
-    def _lock(self, name: str, flags: int) -> OsLock:
-        fd = self._open(self._at(name), flags)
-        if self._posix.try_lock(fd):
-            return OsLock(self._posix, fd)
-        holder = self._posix.lock_holder(fd)
-        if name == _LOCK:
-            holder = self._posix.pread(fd, 20, 0).decode("ascii", "replace").strip()
-        self._posix.close(fd)
-        raise LockedError(
-            f"{self._path} is owned by process {holder or 'unknown'}; "
-            "stop it, or open the store read-only"
-        )
+    # Names and descriptors
 
-    def _at(self, name: str, *, free: bool = False) -> str:
+    def _checked(self, name: str) -> str:
         if not name or name[0] == "/" or "\0" in name or ".." in name.split("/"):
             raise ValueError(f"{name!r} is not a name inside {self._path}")
-        path = f"{self._path}/{name}"
-        if "/" in name and (parent := path[: path.rindex("/")]) not in self._inside:
-            self._refuse_links(parent)
-        if free and self._posix.exists(path):
-            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
-        return path
+        return name
 
-    def _directory(self, name: str) -> str:
-        if not name:
-            return self._path
-        path = self._at(name)
-        self._refuse_links(path)
-        return path
+    def _parent_of(self, name: str) -> str:
+        return self._checked(name).rpartition("/")[0]
 
-    def _refuse_links(self, directory: str) -> None:
-        """A link could lead out of the root, and names come from files that others wrote."""
-        if directory in self._inside:
-            return
-        self._refuse_links(os.path.dirname(directory))
-        if self._posix.is_link(directory):
-            raise OSError(errno.ELOOP, "a link, not a directory of this store", directory)
-        if self._posix.exists(directory):
-            self._inside.add(directory)
+    def _at_root(self, *, make: bool = False) -> int:
+        """The descriptor of the directory.  It is opened once: see promise 8."""
+        if self._root is None:
+            try:
+                fd = self._posix.open_directory(self._path)
+            except FileNotFoundError:
+                if not make:
+                    raise
+                fd = self._make_root(self._path)
+            self._root = _Root(self._posix, fd)
+        return self._root.fd
 
-    def _sync_parents(self, *paths: str) -> None:
-        for parent in {path[: path.rindex("/")] for path in paths}:
-            self._posix.sync_directory(parent)
-
-    def _open(self, path: str, flags: int) -> int:
+    def _make_root(self, path: str) -> int:
+        """Make a directory and all above it that is missing, durably; return its descriptor."""
+        with contextlib.suppress(FileNotFoundError):
+            return self._posix.open_directory(path)
+        above, _, base = path.rpartition("/")
+        parent = self._make_root(above or "/")
         try:
-            return self._posix.open(path, flags)
-        except OSError as error:
-            raise explained(error, path) from error
-
-    def _make_directory(self, path: str, *, durably: bool = True) -> None:
-        known = not durably and path in self._inside and path != self._path
-        if known or self._posix.exists(path):
-            return
-        parent = os.path.dirname(path)
-        self._make_directory(parent, durably=durably)
-        with contextlib.suppress(FileExistsError):  # another process was faster
-            self._posix.mkdir(path)
-            self._inside.add(path)
-        if durably:
+            self._make_directory(base, parent)
             self._posix.sync_directory(parent)
+        finally:
+            self._posix.close(parent)
+        return self._posix.open_directory(path)
+
+    @contextmanager
+    def _opened(self, directory: str) -> Iterator[int]:
+        """A directory of the store, open for as long as it takes.
+
+        For listing, the root is opened too: readers of one descriptor share its position.
+        """
+        root = self._at_root()
+        try:
+            fd = self._posix.open_directory(self._checked(directory) if directory else ".", root)
+        except OSError as error:
+            raise explained(error, f"{self._path}/{directory}") from error
+        try:
+            yield fd
+        finally:
+            self._posix.close(fd)
+
+    @contextmanager
+    def _parent(self, name: str, *, make: str = "") -> Iterator[tuple[int, str]]:
+        """The directory of a file, open, and the file's name in it.
+
+        `make` it, and what is missing above it, "durably" or to be synced "later".
+        """
+        directory, _, base = self._checked(name).rpartition("/")
+        root = self._at_root(make=bool(make))
+        if not directory:
+            yield root, base
+            return
+        if make:
+            self._make_directories(directory, durably=make == "durably")
+        with self._opened(directory) as fd:
+            yield fd, base
+
+    def _make_directories(self, directory: str, *, durably: bool) -> None:
+        with contextlib.suppress(FileNotFoundError), self._opened(directory):
+            return
+        above, _, base = directory.rpartition("/")
+        if above:
+            self._make_directories(above, durably=durably)
+        with self._opened(above) as fd:
+            self._make_directory(base, fd)
+            if durably:
+                self._posix.sync_directory(fd)
+
+    def _make_directory(self, name: str, at: int) -> None:
+        with contextlib.suppress(FileExistsError):  # another process was faster
+            self._posix.mkdir(name, at)
+
+    def _refuse_if_taken(self, at: int, name: str) -> None:
+        if self._posix.exists(name, at):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), f"{self._path}/{name}")
+
+    def _file(self, name: str, flags: int) -> OsFile:
+        fd = self._open(self._checked(name), flags, self._at_root(make=bool(flags & os.O_CREAT)))
+        file = OsFile(self._posix, f"{self._path}/{name}", fd)
+        if flags & os.O_RDWR:
+            hold(file)
+        return file
+
+    def _open(self, path: str, flags: int, at: int) -> int:
+        try:
+            return self._posix.open(path, flags, at)
+        except OSError as error:
+            raise explained(error, f"{self._path}/{path}") from error
+        except UnsupportedError as error:
+            raise UnsupportedError(f"{self._path}/{error}") from None
 
 
 def explained(error: OSError, path: str) -> OSError:
     """The same, with the path, and with advice where the disk is full."""
+    if error.errno == errno.ELOOP:
+        why = "a symbolic link; put the file or directory itself in its place"
+        return OSError(error.errno, why, path)
     if error.errno not in FULL:
         return OSError(error.errno, error.strerror, path)
     advice = "free some space and reopen; what was acknowledged is safe"

@@ -4,6 +4,7 @@
       CorruptError      durable bytes are not what their format says  -> verify, then repair
       UnsupportedError  well-formed, but not a version we read        -> use the right reader
       LockedError       another process owns the store                -> stop it, or open read-only
+      NotOwnerError     a fork of the owner, or its lock was removed  -> reopen, or read only
       FencedError       another writer has taken over                 -> close; never retry
       JobLostError      the job was ended or has expired              -> begin it again
       PoisonedError     an earlier write or sync failed               -> close and reopen
@@ -38,6 +39,10 @@ class UnsupportedError(HoldfastError):
 
 class LockedError(HoldfastError):
     """Another process owns the directory."""
+
+
+class NotOwnerError(HoldfastError):
+    """This process does not own the store: it is a fork of the owner, or the lock was removed."""
 
 
 class FencedError(HoldfastError):

@@ -1,6 +1,7 @@
 """The system calls behind the first door, each as it is, so that a simulation can replace them.
 
-Nobody but holdfast.disk and its simulation calls these: what they promise is told there.
+Only holdfast.disk, holdfast.ownership and the simulation call these.  A path may be relative to
+the descriptor of a directory, `at`; then no part of it may be a link.
 """
 
 import contextlib
@@ -10,6 +11,7 @@ import fcntl
 import mmap
 import os
 import re
+import stat
 from collections.abc import Callable
 from functools import cache
 
@@ -17,16 +19,48 @@ from holdfast.errors import PoisonedError, UnsupportedError
 
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _BLOCK = 4096  # what a file system gives at least
+_KINDS = {
+    stat.S_IFIFO: "a FIFO",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
 
 
 class Posix:
     """One method for each call; a simulation overrides them all."""
 
-    def open(self, path: str, flags: int) -> int:
-        fd = os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    def open(self, path: str, flags: int, at: int | None = None) -> int:
+        """Open a regular file.  A FIFO or a device is UnsupportedError, and does not block."""
+        fd = _open(path, flags | os.O_NONBLOCK | os.O_NOFOLLOW, at)
+        mode = os.fstat(fd).st_mode
+        if not stat.S_ISREG(mode):
+            os.close(fd)
+            if stat.S_ISDIR(mode):
+                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+            kind = _KINDS.get(stat.S_IFMT(mode), "a special file")
+            raise UnsupportedError(
+                f"{path} is {kind}, not a regular file; move it away, or restore the file"
+            )
         if flags & os.O_CREAT:
             os.fchmod(fd, 0o600)
         return fd
+
+    def process_id(self) -> int:
+        return os.getpid()
+
+    def identity(self, path: str | int, at: int | None = None) -> tuple[int, int] | None:
+        """The device and inode of a name or a descriptor; None if there is no such name."""
+        try:
+            follow = isinstance(path, int)
+            status = os.stat(path, dir_fd=at, follow_symlinks=follow)
+        except FileNotFoundError:
+            return None
+        return status.st_dev, status.st_ino
+
+    def is_removed(self, fd: int) -> bool:
+        """Whether an open file or directory has no name any more."""
+        return os.fstat(fd).st_nlink == 0
 
     def close(self, fd: int) -> None:
         os.close(fd)
@@ -105,6 +139,7 @@ class Posix:
         os.posix_fadvise(fd, page, 0, os.POSIX_FADV_DONTNEED)
 
     def try_lock(self, fd: int) -> bool:
+        """Lock a file or a directory; False if another has it.  OSError where that is not known."""
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -123,47 +158,51 @@ class Posix:
         pids = [words[-4] for words in held if words[-3] == place and "->" not in words]
         return pids[0] if pids and pids[0] != "0" else ""
 
-    def exists(self, path: str) -> bool:
-        return os.path.lexists(path)
+    def exists(self, path: str, at: int | None = None) -> bool:
+        try:
+            os.stat(path, dir_fd=at, follow_symlinks=False)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        return True
 
-    def sizes(self, path: str) -> dict[str, int]:
+    def sizes(self, path: str | int) -> dict[str, int]:
+        """Names and sizes of all in a directory but directories."""
         found = {}
         with os.scandir(path) as entries:
             for entry in entries:
                 with contextlib.suppress(FileNotFoundError):  # removed by the owner meanwhile
-                    if entry.is_file(follow_symlinks=False):
+                    if not entry.is_dir(follow_symlinks=False):
                         found[entry.name] = entry.stat(follow_symlinks=False).st_size
         return found
 
-    def directories(self, path: str) -> list[str]:
+    def directories(self, path: str | int) -> list[str]:
         with os.scandir(path) as entries:
             return [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
 
-    def is_link(self, path: str) -> bool:
-        return os.path.islink(path)
+    def link(self, path: str, new: str, at: int | None = None, new_at: int | None = None) -> None:
+        os.link(path, new, src_dir_fd=at, dst_dir_fd=new_at, follow_symlinks=False)
 
-    def link(self, path: str, new: str) -> None:
-        os.link(path, new, follow_symlinks=False)
+    def mkdir(self, path: str, at: int | None = None) -> None:
+        os.mkdir(path, 0o700, dir_fd=at)
+        os.chmod(path, 0o700, dir_fd=at)
 
-    def mkdir(self, path: str) -> None:
-        os.mkdir(path, 0o700)
-        os.chmod(path, 0o700)
+    def rename(self, path: str, new: str, at: int | None = None, new_at: int | None = None) -> None:
+        os.rename(path, new, src_dir_fd=at, dst_dir_fd=new_at)
 
-    def rename(self, path: str, new: str) -> None:
-        os.rename(path, new)
+    def unlink(self, path: str, at: int | None = None) -> None:
+        os.unlink(path, dir_fd=at)
 
-    def unlink(self, path: str) -> None:
-        os.unlink(path)
-
-    def sync_directory(self, path: str) -> None:
-        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    def sync_directory(self, directory: str | int) -> None:
+        if isinstance(directory, int):
+            return os.fsync(directory)
+        fd = _open(directory, os.O_RDONLY | os.O_DIRECTORY, None)
         try:
-            os.fsync(fd)
+            return os.fsync(fd)
         finally:
             os.close(fd)
 
-    def open_directory(self, path: str) -> int:
-        return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    def open_directory(self, path: str, at: int | None = None) -> int:
+        return _open(path, os.O_RDONLY | os.O_DIRECTORY, at)
 
     def syncfs(self, fd: int) -> None:
         """Sync the whole file system.  It tells of writes that were lost since `fd` was opened."""
@@ -193,27 +232,6 @@ class OsVolume:
             self._fd = -1
 
 
-class OsLock:
-    """Held until released, or until the process dies."""
-
-    def __init__(self, posix: Posix, fd: int) -> None:
-        self._posix, self._fd = posix, fd
-
-    def sign(self) -> None:
-        """Leave our pid for the error message of whoever comes second."""
-        pid = f"{os.getpid():<20}".encode()
-        try:
-            self._posix.pwrite(self._fd, memoryview(pid), 0, sync=False)
-        except OSError as error:
-            if error.errno not in FULL:  # the lock holds unsigned too, and a full disk must open
-                raise
-
-    def release(self) -> None:
-        if self._fd >= 0:
-            self._posix.close(self._fd)
-            self._fd = -1
-
-
 def _seek(fd: int, offset: int, whence: int) -> int | None:
     try:
         return os.lseek(fd, offset, whence)
@@ -230,3 +248,66 @@ def _syncfs() -> Callable[[int], int]:
         raise UnsupportedError("syncfs tells of lost writes only on Linux 5.8 and later")
     function: Callable[[int], int] = ctypes.CDLL(None, use_errno=True).syncfs
     return function
+
+
+class _How(ctypes.Structure):
+    """struct open_how of openat2(2)."""
+
+    _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
+
+
+_OPENAT2 = 437  # on every architecture
+_NO_LINKS_BENEATH = 0x04 | 0x08  # RESOLVE_NO_SYMLINKS | RESOLVE_BENEATH
+
+
+def _open(path: str, flags: int, at: int | None) -> int:
+    """Open a path.  Relative to `at`, no part of it may be a link, nor lead out of there."""
+    flags |= os.O_CLOEXEC
+    if at is None or "/" not in path:
+        return os.open(path, flags if at is None else flags | os.O_NOFOLLOW, 0o600, dir_fd=at)
+    mode = 0o600 if flags & os.O_CREAT else 0
+    if (call := _openat2()) is None:
+        return _open_step_by_step(path, flags, at)
+    how = _How(flags, mode, _NO_LINKS_BENEATH)
+    while (fd := call(at, os.fsencode(path), how)) < 0:
+        code = ctypes.get_errno()
+        if code not in (errno.EINTR, errno.EAGAIN):  # EAGAIN: renamed while it was looked up
+            raise OSError(code, os.strerror(code), path)
+    return fd
+
+
+def _open_step_by_step(path: str, flags: int, at: int) -> int:
+    """The same for a kernel before 5.6, or one that does not allow that call."""
+    *parents, name = path.split("/")
+    opened: list[int] = []
+    try:
+        for part in parents:
+            if stat.S_ISLNK(os.stat(part, dir_fd=at, follow_symlinks=False).st_mode):
+                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
+            step = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+            at = os.open(part, step, dir_fd=at)
+            opened.append(at)
+        return os.open(name, flags | os.O_NOFOLLOW, 0o600, dir_fd=at)
+    finally:
+        for fd in opened:
+            os.close(fd)
+
+
+@cache
+def _openat2() -> "Callable[[int, bytes, _How], int] | None":
+    syscall = ctypes.CDLL(None, use_errno=True).syscall
+
+    def openat2(at: int, path: bytes, how: _How) -> int:
+        size = ctypes.sizeof(how)
+        answer: int = syscall(_OPENAT2, at, ctypes.c_char_p(path), ctypes.byref(how), size)
+        return answer
+
+    root = os.open("/", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fd = openat2(root, b".", _How(os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, 0, 0))
+    finally:
+        os.close(root)
+    if fd < 0:
+        return None
+    os.close(fd)
+    return openat2

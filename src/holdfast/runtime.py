@@ -12,14 +12,12 @@ import threading
 import time
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
-
-from holdfast.errors import PoisonedError
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -124,6 +122,11 @@ class Lock(Protocol):
         trace: TracebackType | None,
         /,
     ) -> None: ...
+
+
+def reentrant_lock() -> Lock:
+    """A lock that the thread which holds it may take again."""
+    return threading.RLock()
 
 
 class Condition(Protocol):
@@ -245,86 +248,6 @@ def until_called(subscribe: Callable[[Callable[[], None]], None]) -> Generator[A
 
     subscribe(wake_from_any_thread)
     return woken.__await__()
-
-
-class _Ticket(Generic[Item]):
-    __slots__ = ("called", "done", "error", "item")
-
-    def __init__(self, item: Item) -> None:
-        self.item = item
-        self.done = False
-        self.error: Exception | None = None
-        self.called = threading.Lock()
-        self.called.acquire()
-
-
-class GroupCommit(Generic[Item]):
-    """One commit serves all who wait: leader and followers.
-
-    `commit` is called by one thread at a time with the items of everyone who arrived while the
-    last commit ran, in order of arrival.  When it raises, everyone in the group gets the error.
-    The leader serves one group and then calls the next to lead, so nobody serves for ever.
-    """
-
-    def __init__(self, commit: Callable[[Sequence[Item]], None]) -> None:
-        self._commit = commit
-        self._mutex = threading.Lock()  # guards the next two, for an instant
-        self._waiting: list[_Ticket[Item]] = []
-        self._led = False
-        self._committing = threading.Lock()
-
-    def submit(self, item: Item) -> None:
-        """Return when `item` is committed, or raise what its commit raised."""
-        with self._mutex:
-            follows, self._led = self._led, True
-            if follows:
-                ticket = _Ticket(item)
-                self._waiting.append(ticket)
-        if not follows:  # nobody waits and nobody writes: no ticket is needed
-            with self._committing:
-                try:
-                    self._commit((item,))
-                finally:
-                    self._call_next()
-            return
-        ticket.called.acquire()  # until a leader has served us, or calls us to lead
-        if not ticket.done:
-            self._serve(ticket)
-        if ticket.error is not None:
-            raise ticket.error
-
-    def exclusively(self, step: Callable[[], Result]) -> Result:
-        """Run `step` while no commit runs."""
-        with self._committing:
-            return step()
-
-    def _serve(self, leader: _Ticket[Item]) -> None:
-        with self._committing:
-            with self._mutex:
-                group, self._waiting = self._waiting, []
-            error: Exception | None = PoisonedError("the thread that wrote for us was interrupted")
-            try:
-                self._commit([ticket.item for ticket in group])
-                error = None
-            except Exception as raised:
-                error = raised
-            finally:  # also when interrupted: nobody may wait for ever
-                self._dismiss(group, leader, error)
-
-    def _dismiss(
-        self, group: list[_Ticket[Item]], leader: _Ticket[Item], error: Exception | None
-    ) -> None:
-        for ticket in group:
-            ticket.error, ticket.done = error, True
-            if ticket is not leader:
-                ticket.called.release()
-        self._call_next()
-
-    def _call_next(self) -> None:
-        with self._mutex:
-            self._led = bool(self._waiting)
-            if self._waiting:
-                self._waiting[0].called.release()
 
 
 def now_ns() -> int:

@@ -106,7 +106,7 @@ def test_no_power_cut_loses_halves_or_invents_an_object() -> None:
 
 
 class NoDirectorySync(SimBucketPosix):
-    def sync_directory(self, path: str) -> None:
+    def sync_directory(self, directory: str | int) -> None:
         self._operate()
 
 
@@ -116,21 +116,21 @@ class NoFileSync(SimBucketPosix):
 
 
 class NoParentSync(SimBucketPosix):
-    def sync_directory(self, path: str) -> None:
-        if path.endswith(("/wal", "/manifest", "/deep")):
-            super().sync_directory(path)
+    def sync_directory(self, directory: str | int) -> None:
+        if str(directory).endswith(("/wal", "/manifest", "/deep")):
+            super().sync_directory(directory)
 
 
 class LinkFirst(SimBucketPosix):
     """The object gets its name before its bytes."""
 
-    def open(self, path: str, flags: int) -> int:
-        fd = super().open(path, flags)
+    def open(self, path: str, flags: int, at: int | None = None) -> int:
+        fd = super().open(path, flags, at)
         if "~" in path:
             SimBucketPosix.link(self, path, path.partition("~")[0])
         return fd
 
-    def link(self, path: str, new: str) -> None:
+    def link(self, path: str, new: str, at: int | None = None, new_at: int | None = None) -> None:
         self._operate()
 
 
@@ -276,7 +276,7 @@ def test_private_whatever_the_umask_and_no_litter(tmp_path: Path) -> None:
 
 def test_a_file_system_without_links_is_refused(tmp_path: Path) -> None:
     class Exfat(BucketPosix):
-        def link(self, path: str, new: str) -> None:
+        def link(self, path: str, new: str, *directories: int | None) -> None:
             raise PermissionError(errno.EPERM, "Operation not permitted")
 
     with pytest.raises(UnsupportedError, match="no hard links"):

@@ -33,9 +33,11 @@ def synced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         names.append(str(Path(f"/proc/self/fd/{fd}").readlink()))
         sync(self, fd)
 
-    def of_directory(self: Posix, path: str) -> None:
+    def of_directory(self: Posix, directory: str | int) -> None:
+        is_open = isinstance(directory, int)
+        path = Path(f"/proc/self/fd/{directory}").readlink() if is_open else directory
         names.append(f"{path}/")
-        sync_directory(self, path)
+        sync_directory(self, directory)
 
     monkeypatch.setattr(Posix, "fdatasync", of_file)
     monkeypatch.setattr(Posix, "sync_directory", of_directory)

@@ -157,7 +157,7 @@ class Pending:
     """The changes of an owner, in order of commit."""
 
     def __init__(self) -> None:
-        self._mutex = runtime.Runtime().lock()
+        self._mutex = runtime.reentrant_lock()  # a signal handler may write
         self._changes: list[Change] = []  # those done and still wanted by a reader included
         self._dropped = 0  # how many were before the first of these
         self._readers: dict[int, int] = {}  # the first change that each wants

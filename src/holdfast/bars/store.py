@@ -27,6 +27,7 @@ from holdfast.disk import Disk
 from holdfast.errors import CorruptError, HoldfastError, PoisonedError
 from holdfast.formats import market_wal as fmt
 from holdfast.formats.year_file import Schema
+from holdfast.group_commit import Alone, GroupCommit
 
 _LOG = logging.getLogger("holdfast")
 _CLOSED = "the store is closed"
@@ -67,8 +68,8 @@ class BarStore(Bars):
         self._logs = Logs(disk, self._pid, wal_size_max, now_ns)
         self._undecided = Undecided()
         self._refusal: str | None = None
-        self._commits = runtime.GroupCommit(self._commit)
-        self._writing_back = runtime.Runtime().lock()
+        self._commits = GroupCommit(self._commit)
+        self._writing_back = Alone()
         self._files = Files(disk, open_files_max or runtime.open_files_max() // 2)
         self.damage: tuple[Damage, ...] = ()
         self.mended: tuple[str, ...] = ()  # what recovery did
@@ -249,13 +250,15 @@ class BarStore(Bars):
 
         Returns how many groups that were.  They go in steps, because a group may be large.
         """
-        with self._writing_back:
-            wanted, done = len(self._pending.waiting()), 0
-            while step := self._guarded(self._write_back):
-                done += step
-                if done >= wanted:
-                    break
-            return done
+        return self._writing_back.run(self._write_back_all)
+
+    def _write_back_all(self) -> int:
+        wanted, done = len(self._pending.waiting()), 0
+        while step := self._guarded(self._write_back):
+            done += step
+            if done >= wanted:
+                break
+        return done
 
     def _write_in_background(self) -> None:
         try:
@@ -340,12 +343,10 @@ class BarStore(Bars):
 
     def close(self) -> None:
         """Write everything back, and let the root go.  Prepared groups stay undecided."""
-        if self._refusal == _CLOSED:
-            return
-        if self._writer is not None:
+        if self._writer is not None and self._lock.is_ours:
             self._writer.close()
         try:
-            if self._refusal is None and not self.damage:
+            if self._refusal is None and not self.damage and self._lock.is_ours:
                 while not self._alone(self._finish):
                     self.write_back()
         finally:
@@ -392,8 +393,10 @@ class BarStore(Bars):
             raise HoldfastError(self._refusal)
         if self._refusal is not None:
             raise PoisonedError(self._refusal)
+        self._lock.check()
 
     # Reading
 
     def _reading(self) -> AbstractContextManager[Reading]:
+        self._lock.refuse_fork()  # its copies of our locks may never be free
         return self._pending.reading()

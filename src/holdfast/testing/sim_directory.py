@@ -35,20 +35,15 @@ class SimBucketPosix(SimPosix, BucketPosix):
             token=lambda: f"{self.calls}.{next(tokens)}",
         )
 
-    def link(self, path: str, new: str) -> None:
-        source, name = self._parent(path)
-        target, new_name = self._parent(new)
-        self._call("create")
-        if new_name in target.live:
-            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), new)
-        inode = self._stamped(source.live[name])
-        target.change({new_name: inode})
-        self._operate()
-
-    def rename(self, path: str, new: str) -> None:
-        directory, name = self._parent(path)
+    def link(self, path: str, new: str, at: int | None = None, new_at: int | None = None) -> None:
+        directory, name = self._parent(path, at)
         self._stamped(directory.live[name])
-        super().rename(path, new)
+        super().link(path, new, at, new_at)
+
+    def rename(self, path: str, new: str, at: int | None = None, new_at: int | None = None) -> None:
+        directory, name = self._parent(path, at)
+        self._stamped(directory.live[name])
+        super().rename(path, new, at, new_at)
 
     def status(self, file: str | int) -> Status:
         self._call("read")

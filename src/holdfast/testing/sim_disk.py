@@ -45,16 +45,17 @@ class SimPosix(Posix):
         self.fault: Fault | None = None
         self.bystander: Callable[[], None] | None = None  # looks on at every change
         self.witness: Callable[[], None] | None = None  # ... when power could go
+        self.pid = os.getpid()  # of the process that makes the calls
+        self.locks_directories = True  # False: a file system that cannot, such as NFS
         self._root = root or Directory()
-        self._found: dict[str, Directory] = {}
-        self._fds: dict[int, Inode] = {}
+        self._fds: dict[int, Inode | Directory] = {}
         self._next_fd = 3
-        self._locks: dict[int, Inode] = {}
+        self._locks: dict[int, Inode | Directory] = {}
 
     # Calls that change something
 
-    def open(self, path: str, flags: int) -> int:
-        directory, name = self._parent(path)
+    def open(self, path: str, flags: int, at: int | None = None) -> int:
+        directory, name = self._parent(path, at)
         node = directory.live.get(name)
         if node is None and not flags & os.O_CREAT:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
@@ -68,12 +69,10 @@ class SimPosix(Posix):
         if flags & os.O_TRUNC and node.live:
             node.write(0, None)
             self._operate()
-        self._next_fd += 1
-        self._fds[self._next_fd] = node
-        return self._next_fd
+        return self._descriptor(node)
 
     def pwrite(self, fd: int, data: Buffer, offset: int, *, sync: bool) -> int:
-        inode, content = self._fds[fd], bytes(data)
+        inode, content = self._file(fd), bytes(data)
         if self._call("write") == "short write" and len(content) > 1:
             self.fired["short write"] += 1
             content = content[: len(content) // 2]
@@ -85,14 +84,14 @@ class SimPosix(Posix):
 
     def resize(self, fd: int, size: int) -> None:
         self._call("write")
-        self._fds[fd].write(size, None)
+        self._file(fd).write(size, None)
         self._operate()
 
     def extend(self, fd: int, size: int) -> None:
-        self.resize(fd, max(size, len(self._fds[fd].live)))
+        self.resize(fd, max(size, len(self._file(fd).live)))
 
     def fdatasync(self, fd: int) -> None:
-        self._sync(self._fds[fd])
+        self._sync(self._file(fd))
 
     def syncfs(self, fd: int) -> None:
         nodes = list(all_below(self._root))
@@ -109,25 +108,23 @@ class SimPosix(Posix):
                 node.sync()
 
     def drop_cache(self, fd: int, offset: int) -> None:
-        inode = self._fds[fd]
+        inode = self._file(fd)
         if not inode.pending:
             inode.live = inode.live[:offset] + inode.durable[offset:]
 
-    def mkdir(self, path: str) -> None:
-        directory, name = self._parent(path)
+    def mkdir(self, path: str, at: int | None = None) -> None:
+        directory, name = self._parent(path, at)
         self._call("create")
         if name in directory.live:
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
         directory.change({name: Directory()})
         self._operate()
 
-    def rename(self, path: str, new: str) -> None:
-        source, name = self._parent(path)
-        target, new_name = self._parent(new)
+    def rename(self, path: str, new: str, at: int | None = None, new_at: int | None = None) -> None:
+        source, name = self._parent(path, at)
+        target, new_name = self._parent(new, new_at)
         self._call("rename")
         node = source.live[name]
-        if isinstance(node, Directory):
-            self._found.clear()  # what was inside has other paths now
         if source is target:
             source.change({new_name: node, name: None})
         else:
@@ -135,81 +132,92 @@ class SimPosix(Posix):
             source.change({name: None})
         self._operate()
 
-    def link(self, path: str, new: str) -> None:
-        source, name = self._parent(path)
-        target, new_name = self._parent(new)
+    def link(self, path: str, new: str, at: int | None = None, new_at: int | None = None) -> None:
+        source, name = self._parent(path, at)
+        target, new_name = self._parent(new, new_at)
         self._call("create")
         if new_name in target.live:
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), new)
         target.change({new_name: source.live[name]})
         self._operate()
 
-    def unlink(self, path: str) -> None:
-        directory, name = self._parent(path)
+    def unlink(self, path: str, at: int | None = None) -> None:
+        directory, name = self._parent(path, at)
         self._call("unlink")
         if name not in directory.live:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
         directory.change({name: None})
         self._operate()
 
-    def sync_directory(self, path: str) -> None:
+    def sync_directory(self, directory: str | int) -> None:
         self._call("sync")
         self._operate()
-        self._directory(path).sync()
+        self._directory(directory).sync()
 
     # Calls that only look
 
+    def process_id(self) -> int:
+        return self.pid
+
     def pread(self, fd: int, size: int, offset: int) -> bytes:
         self._call("read")
-        return self._fds[fd].live[offset : offset + size]
+        return self._file(fd).live[offset : offset + size]
 
     def map(self, fd: int) -> memoryview:
         self._call("read")
-        return memoryview(self._fds[fd].live)
+        return memoryview(self._file(fd).live)
 
-    def open_directory(self, path: str) -> int:
-        self._directory(path)
-        self._next_fd += 1
-        return self._next_fd  # there is one volume, and whoever asks gets it
+    def open_directory(self, path: str, at: int | None = None) -> int:
+        return self._descriptor(self._directory(path, at))
+
+    def identity(self, path: str | int, at: int | None = None) -> tuple[int, int] | None:
+        if isinstance(path, int):
+            return 0, id(self._fds[path])
+        try:
+            directory, name = self._parent(path, at)
+        except FileNotFoundError:
+            return None
+        node = directory.live.get(name) if name else directory
+        return None if node is None else (0, id(node))
+
+    def exists(self, path: str, at: int | None = None) -> bool:
+        return self.identity(path, at) is not None
+
+    def is_removed(self, fd: int) -> bool:
+        node = self._fds[fd]
+        return node is not self._root and all(one is not node for one in all_below(self._root))
 
     def size(self, fd: int) -> int:
-        return len(self._fds[fd].live)
+        return len(self._file(fd).live)
 
     def seek_data(self, fd: int, offset: int) -> int | None:
-        return offset if offset < len(self._fds[fd].live) else None
+        return offset if offset < len(self._file(fd).live) else None
 
     def seek_hole(self, fd: int, offset: int) -> int | None:
-        return len(self._fds[fd].live)
-
-    def is_link(self, path: str) -> bool:
-        return False
+        return len(self._file(fd).live)
 
     def close(self, fd: int) -> None:
         self._fds.pop(fd, None)
         self._locks.pop(fd, None)
 
     def try_lock(self, fd: int) -> bool:
-        if self._fds[fd] in self._locks.values():
+        node = self._fds[fd]
+        if isinstance(node, Directory) and not self.locks_directories:
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+        if any(locked is node for locked in self._locks.values()):
             return False
-        self._locks[fd] = self._fds[fd]
+        self._locks[fd] = node
         return True
 
     def lock_holder(self, fd: int) -> str:
-        return str(os.getpid())  # there is no other process in here
+        return str(self.pid)
 
-    def exists(self, path: str) -> bool:
-        try:
-            directory, name = self._parent(path)
-        except FileNotFoundError:
-            return False
-        return not name or name in directory.live
-
-    def sizes(self, path: str) -> dict[str, int]:
+    def sizes(self, path: str | int) -> dict[str, int]:
         self._call("read")
         nodes = self._directory(path).live.items()
         return {name: len(node.live) for name, node in nodes if type(node) is Inode}
 
-    def directories(self, path: str) -> list[str]:
+    def directories(self, path: str | int) -> list[str]:
         self._call("read")
         nodes = self._directory(path).live.items()
         return [name for name, node in nodes if isinstance(node, Directory)]
@@ -317,24 +325,33 @@ class SimPosix(Posix):
         else:
             inode.sync()
 
-    def _directory(self, path: str) -> Directory:
-        if path in self._found:
-            return self._found[path]
-        node: Inode | Directory = self._root
+    def _descriptor(self, node: Inode | Directory) -> int:
+        self._next_fd += 1
+        self._fds[self._next_fd] = node
+        return self._next_fd
+
+    def _file(self, fd: int) -> Inode:
+        node = self._fds[fd]
+        assert isinstance(node, Inode)
+        return node
+
+    def _directory(self, path: str | int, at: int | None = None) -> Directory:
+        if isinstance(path, int):
+            at, path = path, "."
+        node: Inode | Directory = self._root if at is None else self._fds[at]
         for part in path.split("/"):
-            if part:
+            if part and part != ".":
                 found = node.live.get(part) if isinstance(node, Directory) else None
                 if found is None:
                     raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
                 node = found
         if not isinstance(node, Directory):
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)
-        self._found[path] = node  # directories are made, sometimes renamed, and never removed
         return node
 
-    def _parent(self, path: str) -> tuple[Directory, str]:
+    def _parent(self, path: str, at: int | None = None) -> tuple[Directory, str]:
         directory, _, name = path.rpartition("/")
-        return self._found.get(directory) or self._directory(directory), name
+        return self._directory(directory, at), name
 
 
 class SimDisk(OsDisk):
@@ -364,6 +381,7 @@ class SimDisk(OsDisk):
 
     def after_kill(self) -> "SimDisk":
         self.posix.kill()
+        self._root = None  # its descriptor died with the process
         return self
 
     def copy_after_kill(self) -> "SimDisk":
@@ -373,7 +391,7 @@ class SimDisk(OsDisk):
         """The same directory on another platter."""
         disk = SimDisk.__new__(SimDisk)  # the path is known to be absolute
         disk.posix = disk._posix = posix
-        disk._path, disk._inside = self._path, {self._path}
+        disk._path, disk._root = self._path, None
         return disk
 
     def files(self) -> dict[str, bytes]:

@@ -17,6 +17,7 @@ from pysyncobj import FAIL_REASON, SyncObj, SyncObjConf, SyncObjException, repli
 from pysyncobj.batteries import ReplCounter
 from tests.integrations.pysyncobj.test_kills import free_addresses
 
+from holdfast.disk import OsDisk
 from holdfast.errors import LockedError, MissingError, PoisonedError, UnsupportedError
 from holdfast.integrations import pysyncobj as integration
 from holdfast.integrations.pysyncobj import DurableSyncObj, RaftJournal
@@ -219,9 +220,9 @@ def test_without_pysyncobj_it_says_what_to_install(monkeypatch: pytest.MonkeyPat
 
 _FORKER = """
 import os, sys, time
-from holdfast.integrations.pysyncobj.node import _ForkedDisk
+from holdfast.disk import OsDisk
 from holdfast.integrations.pysyncobj import RaftJournal
-journal = RaftJournal(_ForkedDisk(sys.argv[1]))
+journal = RaftJournal(OsDisk(sys.argv[1]))
 if not os.fork():
     print(os.getpid(), flush=True)
 time.sleep(60)
@@ -234,9 +235,9 @@ def test_a_child_that_still_writes_a_dump_does_not_keep_the_journal(tmp_path: Pa
         assert process.stdout is not None
         child = int(process.stdout.readline())
         with pytest.raises(LockedError):
-            RaftJournal(integration.node._ForkedDisk(str(tmp_path)))
+            RaftJournal(OsDisk(tmp_path))
         process.kill()
         process.wait()
         os.kill(child, 0)  # the child is there
-        RaftJournal(integration.node._ForkedDisk(str(tmp_path)))._destroy()
+        RaftJournal(OsDisk(tmp_path))._destroy()
         os.kill(child, signal.SIGKILL)

@@ -15,7 +15,7 @@ from holdfast.disk import OsDisk
 from holdfast.errors import CorruptError, DiskFullError, HoldfastError, LockedError, PoisonedError
 from holdfast.formats import bolt
 from holdfast.formats.raft_meta import SegmentMeta, State, encode_state
-from holdfast.logs.raft_wal.meta_store import META_STORE, MetaStore, Ownership
+from holdfast.logs.raft_wal.meta_store import META_STORE, MetaStore, RaftOwnership
 from holdfast.testing.sim_disk import Fault, PowerLost, SimDisk
 
 Contents = tuple[State | None, dict[bytes, bytes]]
@@ -269,7 +269,7 @@ def test_a_store_is_made_anew_and_the_old_one_kept() -> None:
             assert contents(store) == (state_of(count), {b"k": b"v"})
             with pytest.raises(LockedError):
                 disk.lock(META_STORE)
-    MetaStore.create_from(disk, None, {}, lock=Ownership(disk)).close()
+    MetaStore.create_from(disk, None, {}, lock=RaftOwnership(disk)).close()
     assert contents(MetaStore(disk)) == NOTHING
     kept = [name for name in disk.files() if name.endswith(".cut")]
     assert kept == ["wal-meta.db.cut", "wal-meta.db-2.cut"]

@@ -51,9 +51,9 @@ def files_are_never_synced(patch: pytest.MonkeyPatch) -> None:
 @mutant
 def a_created_file_is_renamed_before_it_is_synced(patch: pytest.MonkeyPatch) -> None:
     def create(self: OsDisk, name: str, data: Buffer, *, replace: bool = False) -> None:
-        fd = self._posix.open(self._at(name), 0o102)
+        fd = self._posix.open(name, 0o102, self._at_root(make=True))
         self._posix.pwrite(fd, memoryview(data), 0, sync=False)
-        self._posix.sync_directory(self._path)
+        self._posix.sync_directory(self._at_root())
         self._posix.fdatasync(fd)
 
     patch.setattr(OsDisk, "create", create)

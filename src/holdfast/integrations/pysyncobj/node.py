@@ -12,8 +12,7 @@ import copy
 import logging
 import os
 import queue
-import weakref
-from typing import Any, ClassVar
+from typing import Any
 
 import pysyncobj.serializer
 from pysyncobj import FAIL_REASON, SyncObj, SyncObjConf
@@ -29,7 +28,6 @@ from holdfast.integrations.pysyncobj.dumps import (
 )
 from holdfast.integrations.pysyncobj.journal import COMMAND_SIZE_MAX, RaftJournal
 from holdfast.integrations.pysyncobj.messages import CarefulTransport
-from holdfast.posix import OsLock
 
 _LOG = logging.getLogger("holdfast")
 _RELIED_ON = {
@@ -95,7 +93,7 @@ class DurableSyncObj(SyncObj):  # type: ignore[misc]  # PySyncObj has no types
             raise UnsupportedError(
                 f"{directory} is a file, perhaps a FileJournal; a durable journal is a directory"
             )
-        disk: Disk = _ForkedDisk(directory)
+        disk: Disk = OsDisk(directory)
         return RaftJournal(disk, before_cut=lambda: sync_dump(self.__dump_path))
 
     # What PySyncObj sets once, and uses ever after
@@ -174,26 +172,6 @@ class DurableSyncObj(SyncObj):  # type: ignore[misc]  # PySyncObj has no types
             self._SyncObj__commandsWaitingCommit.clear()
             self._SyncObj__commandsWaitingReply.clear()
             return waiting
-
-
-class _ForkedDisk(OsDisk):
-    """A disk whose locks are ours alone: PySyncObj forks to write its dump, and if this process
-    is killed meanwhile, the child must not keep the node that comes next from its journal."""
-
-    _held: ClassVar["weakref.WeakSet[OsLock]"] = weakref.WeakSet()
-
-    def lock(self, name: str | None = None) -> OsLock:
-        lock = super().lock(name)
-        self._held.add(lock)
-        return lock
-
-    @classmethod
-    def forget_locks(cls) -> None:
-        for lock in list(cls._held):
-            lock.release()
-
-
-os.register_at_fork(after_in_child=_ForkedDisk.forget_locks)
 
 
 def _refuse_if_unknown() -> None:

@@ -57,12 +57,12 @@ class Owner(FileLogGuest):
             now_ms, self._stamps.hostname, self._stamps.process_id, new_id().int & 0xFFFFFF
         )
         self._requests = RequestCache(request_ttl_ms, requests_max, now_ms)
-        self._commits = Commits(self._commit, lambda: self.damage)
         self._writer: Writer | None = None
         self._state: StateFile | None = None
         self._term = 0
         self.mended: tuple[str, ...] = ()  # what recovery did
         self._lock = disk.lock()
+        self._commits = Commits(self._commit, lambda: self.damage, self._lock)
         try:
             super().__init__(disk)
         except BaseException:
@@ -78,7 +78,7 @@ class Owner(FileLogGuest):
         """The state file of the server whose log this is, made if it is not there."""
         self._commits.refuse_if_unwritable()
         if self._state is None:
-            self._state = StateFile(self._disk, stamps=self._stamps, lock=False)
+            self._state = StateFile(self._disk, stamps=self._stamps, lock=self._lock)
         return self._state
 
     # Opening and closing
@@ -121,9 +121,7 @@ class Owner(FileLogGuest):
             self._writer.finish()
 
     def _close(self) -> None:
-        if self._commits.refusal == CLOSED:
-            return
-        is_sound, self._commits.refusal = self._commits.refusal is None, CLOSED
+        is_sound, self._commits.refusal = self._commits.may_finish, CLOSED
         try:
             if self._state is not None:
                 self._state.close()

@@ -16,7 +16,7 @@ from isal.isal_zlib import crc32
 
 from holdfast import runtime
 from holdfast.cuts import keep_aside
-from holdfast.disk import Disk, File
+from holdfast.disk import Disk, File, Lock
 from holdfast.errors import CorruptError, HoldfastError, PoisonedError
 from holdfast.formats import state_file as fmt
 from holdfast.logs.file_log.directory import STATE
@@ -70,19 +70,20 @@ class StateFile(runtime.Closing):
         defaults: Mapping[str, Any] = RAFT_STATE,
         *,
         stamps: Stamps | None = None,
-        lock: bool = True,
+        lock: Lock | None = None,
     ) -> None:
+        """`lock` is that of the log's owner; without it, the directory is locked here."""
         self._disk, self._name, self._stamps = disk, name, stamps or Stamps()
         self._defaults = dict(defaults)
         self._refusal: str | None = None
         self._redo: File | None = None
         self.mended: tuple[str, ...] = ()  # what recovery did
-        self._lock = disk.lock() if lock else None
+        self._is_borrowed = lock is not None
+        self._lock = lock or disk.lock()
         try:
             self._open()
         except BaseException:
-            if self._lock is not None:
-                self._lock.release()
+            self._release()
             raise
 
     @property
@@ -113,7 +114,8 @@ class StateFile(runtime.Closing):
         self._guarded(lambda: self._roll(values))
 
     def close(self) -> None:
-        is_sound, self._refusal = self._refusal is None, "the state file is closed"
+        is_sound = self._refusal is None and self._lock.is_ours
+        self._refusal = "the state file is closed"
         try:
             if self._redo is not None:
                 self._redo.close()
@@ -122,8 +124,11 @@ class StateFile(runtime.Closing):
                 self._redo = None
         finally:
             self._file.close()
-            if self._lock is not None:
-                self._lock.release()
+            self._release()
+
+    def _release(self) -> None:
+        if not self._is_borrowed:
+            self._lock.release()
 
     def _open(self) -> None:
         sweep(self._disk, self._name, redo_name(self._name))
@@ -184,6 +189,7 @@ class StateFile(runtime.Closing):
     def _guarded(self, step: Any) -> None:
         if self._refusal is not None:
             raise (HoldfastError if "closed" in self._refusal else PoisonedError)(self._refusal)
+        self._lock.check()
         try:
             step()
         except BaseException as error:

@@ -38,21 +38,27 @@ class MetaStore(runtime.Closing):
     """
 
     def __init__(
-        self, disk: Disk, *, read_only: bool = False, lock: "Ownership | None" = None
+        self, disk: Disk, *, read_only: bool = False, lock: "RaftOwnership | None" = None
     ) -> None:
         self._disk = disk
-        self._lock: Ownership | None = None
+        self._lock: RaftOwnership | None = None
         self._file: File | None = None
         self._image: Image | None = None
         if read_only:
             self.refresh()
             return
-        self._lock = lock or Ownership(disk)
+        self._lock = lock or RaftOwnership(disk)
         try:
             self._open(self._lock)
         except BaseException:
             self.close()
             raise
+
+    @classmethod
+    def owned(cls, disk: Disk) -> "tuple[Self, RaftOwnership]":
+        """The store of a log that is locked from now on, until the store is closed."""
+        lock = RaftOwnership(disk)
+        return cls(disk, lock=lock), lock
 
     @classmethod
     def create_from(
@@ -61,10 +67,10 @@ class MetaStore(runtime.Closing):
         state: State | None,
         stable: Mapping[bytes, bytes],
         *,
-        lock: "Ownership | None" = None,
+        lock: "RaftOwnership | None" = None,
     ) -> Self:
         """Make the store anew, durably, with these contents; what was there is kept aside."""
-        lock = lock or Ownership(disk)
+        lock = lock or RaftOwnership(disk)
         try:
             if META_STORE in disk.list():
                 disk.rename(META_STORE, _unused_name(disk))
@@ -137,7 +143,7 @@ class MetaStore(runtime.Closing):
 
     # Opening
 
-    def _open(self, lock: "Ownership") -> None:
+    def _open(self, lock: "RaftOwnership") -> None:
         if META_STORE not in self._disk.list():
             _refuse_if_segments(self._disk)
             self._disk.create(META_STORE, _new_file({}, {}))
@@ -202,10 +208,11 @@ class MetaStore(runtime.Closing):
         self._image = change.image
 
 
-class Ownership:
+class RaftOwnership:
     """Both locks: bbolt's, which is on wal-meta.db itself, and that of all our logs.
 
     bbolt's comes first where there is a store, so that one who is refused has changed nothing.
+    Another file under that name would admit a Go program: so its inode is checked, too.
     """
 
     def __init__(self, disk: Disk) -> None:
@@ -227,6 +234,21 @@ class Ownership:
             self._store = None
         if self._store is None:
             self._store = self._disk.lock(META_STORE)
+
+    def check(self) -> None:
+        """Raise NotOwnerError if either lock is not ours any more."""
+        for lock in (self._directory, self._store):
+            if lock is not None:
+                lock.check()
+
+    def refuse_fork(self) -> None:
+        """Raise NotOwnerError in a fork of the owner's process."""
+        if self._directory is not None:
+            self._directory.refuse_fork()
+
+    @property
+    def is_ours(self) -> bool:
+        return all(lock is None or lock.is_ours for lock in (self._directory, self._store))
 
     def release(self) -> None:
         for lock in (self._store, self._directory):

@@ -67,8 +67,7 @@ class Owner(RaftWalGuest, Generic[Item]):
         commit: Callable[[Sequence[Item]], None],
         now_ms: Callable[[], int],
     ) -> None:
-        self._settings, self._now_ms = settings, now_ms
-        self._commits = Commits(commit, lambda: self.damage)
+        self._settings, self._now_ms, self._commit_all = settings, now_ms, commit
         self.mended: tuple[str, ...] = ()  # what recovery did
         try:
             super().__init__(disk)
@@ -84,7 +83,9 @@ class Owner(RaftWalGuest, Generic[Item]):
     # Opening and closing
 
     def _open_meta(self) -> MetaStore:
-        return MetaStore(self._disk)
+        meta, lock = MetaStore.owned(self._disk)
+        self._commits = Commits(self._commit_all, lambda: self.damage, lock)
+        return meta
 
     def _survey(self) -> None:
         state = self._meta.load()
@@ -119,11 +120,10 @@ class Owner(RaftWalGuest, Generic[Item]):
         return None
 
     def _close(self) -> None:
-        if self._commits.refusal != CLOSED:
-            self._commits.refusal = CLOSED
-            if hasattr(self, "_file"):
-                self._file.close()
-            super().close()
+        self._commits.refusal = CLOSED
+        if hasattr(self, "_file"):
+            self._file.close()
+        super().close()
 
     def _refuse_codecs(self, state: State) -> None:
         codecs = {segment.codec for segment in state.segments}

@@ -18,7 +18,7 @@ from holdfast.formats.raft_meta import SegmentMeta, State
 from holdfast.logs.log import Damage
 from holdfast.logs.raft_wal.directory import name_of, parse_name, segment_sizes
 from holdfast.logs.raft_wal.log import RaftWal
-from holdfast.logs.raft_wal.meta_store import META_STORE, MetaStore, Ownership
+from holdfast.logs.raft_wal.meta_store import META_STORE, MetaStore, RaftOwnership
 from holdfast.logs.raft_wal.pieces import Piece, pieces_of, rebuilt
 from holdfast.logs.raft_wal.recovery import survey
 from holdfast.logs.repairing import Keep, RepairPlan, Span, check_keep, less_kept
@@ -78,7 +78,7 @@ def plan_repair(disk: Disk, *, keep: Keep = "before") -> RaftRepairPlan:
 
 def apply_repair(disk: Disk, plan: RaftRepairPlan) -> None:
     """Carry a plan out, unless the log has changed since; then recover it as any owner would."""
-    lock = Ownership(disk)
+    lock = RaftOwnership(disk)
     try:
         plan.refuse_if_changed(plan_repair(disk, keep=plan.keep))
         for step in plan.steps:
@@ -184,11 +184,11 @@ def _apply(disk: Disk, step: Step) -> None:
             file.close()
 
 
-def _record(disk: Disk, state: State, lock: Ownership) -> None:
+def _record(disk: Disk, state: State, lock: RaftOwnership) -> None:
     try:
         store = MetaStore(disk, lock=lock)
     except CorruptError:
-        lock = Ownership(disk)
+        lock = RaftOwnership(disk)
         MetaStore.create_from(disk, state, {}, lock=lock).close()
         return
     with store:

@@ -77,9 +77,9 @@ class ShanghaiLog(ShanghaiGuest):
         self._segment_size_max, self._segment_age_max_ms = segment_size_max, segment_age_max_ms
         self._first_index, self._now_ms, self._new_id = first_index, now_ms, new_id
         self._mark: Mark | None = None
-        self._commits = Commits(self._commit, lambda: self.damage)
         self.mended: tuple[str, ...] = ()  # what recovery did
         self._lock = disk.lock()
+        self._commits = Commits(self._commit, lambda: self.damage, self._lock)
         try:
             super().__init__(disk)
         except BaseException:
@@ -128,12 +128,15 @@ class ShanghaiLog(ShanghaiGuest):
             self._leave_mark()
 
     def _close(self) -> None:
-        if self._commits.refusal is None and not self.damage:
-            self._leave_mark()
-            self._file.close()
-        self._commits.refusal = CLOSED
-        super().close()
-        self._lock.release()
+        try:
+            if self._commits.may_finish and not self.damage:
+                self._leave_mark()
+        finally:
+            self._commits.refusal = CLOSED
+            if hasattr(self, "_file"):
+                self._file.close()
+            super().close()
+            self._lock.release()
 
     def _leave_mark(self) -> None:
         tail = self._tail

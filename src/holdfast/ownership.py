@@ -1,0 +1,207 @@
+"""One owner: who may write to a directory, and how an owner finds out that it is not one any more.
+
+An owner holds two locks: one on the directory itself, through a descriptor that follows it when it
+is moved, and one on the file LOCK in it, which names the process.  `check` is called before every
+write.  It raises NotOwnerError
+
+- in a forked child, which has its parent's descriptors and its parent's idea of the store;
+- when the directory was removed;
+- where a file system cannot lock directories: when LOCK is not the file that was locked;
+- for the lock of another program: when that file was replaced.
+
+A child closes its copies of all descriptors that can write, and never unlocks: a lock of flock(2)
+belongs to all copies, and is free when the last of them is closed.
+"""
+
+import errno
+import os
+import threading
+import weakref
+from contextlib import ExitStack
+from typing import Protocol
+
+from holdfast.errors import HoldfastError, LockedError, NotOwnerError
+from holdfast.posix import FULL, Posix
+
+LOCK = "LOCK"
+_TRIES = 100  # to lock the file that has the name LOCK, not one that had it before
+_CANNOT_LOCK = {errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP}
+
+
+class Held(Protocol):
+    """What a forked child must not keep."""
+
+    def disown(self) -> None:
+        """In a forked child: close the descriptors, and refuse to be used."""
+        ...
+
+
+_held: "weakref.WeakSet[Held]" = weakref.WeakSet()
+_holding = threading.RLock()  # while a descriptor is opened and noted: no fork comes in between
+
+
+def hold(opened: Held) -> None:
+    """From now on a forked child disowns this."""
+    _held.add(opened)
+
+
+class Ownership:
+    """A directory, or a file of another program's, held by this process until it is released."""
+
+    def __init__(
+        self, posix: Posix, path: str, name: str, lock: int, directory: int, *, is_locked: bool
+    ) -> None:
+        """`is_locked`: does the lock of `directory` keep others out, whatever becomes of `name`?"""
+        self._posix, self._path, self._name = posix, path, name
+        self._lock, self._directory, self._is_locked = lock, directory, is_locked
+        self._identity = posix.identity(lock)
+        self._pid = posix.process_id()
+        self._lost: str | None = None  # why we are not the owner any more; for good
+        hold(self)
+
+    def check(self) -> None:
+        """Raise NotOwnerError if this process does not own the store, or not any more."""
+        self.refuse_fork()
+        if self._lost is None:
+            self._lost = self._loss()
+        if self._lost is not None:
+            raise NotOwnerError(f"{self._lost}; close the store and open it again")
+
+    def refuse_fork(self) -> None:
+        """Raise NotOwnerError in a fork of the owner's process."""
+        if self._posix.process_id() != self._pid:
+            raise NotOwnerError(
+                f"{self._path} is owned by process {self._pid}, and this is a fork of it; "
+                "open the store read-only here, or write in the process that opened it"
+            )
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether this process may write: `check` without the error."""
+        try:
+            self.check()
+        except NotOwnerError:
+            return False
+        return True
+
+    def release(self) -> None:
+        """Close our descriptors, which frees the locks, unless a process has copies of them."""
+        fds = self._lock, self._directory
+        self._lock = self._directory = -1
+        for fd in fds:
+            if fd >= 0:
+                self._posix.close(fd)
+        self._lost = self._lost or f"{self._path} was released"
+
+    def disown(self) -> None:
+        self.release()
+
+    def _loss(self) -> str | None:
+        if self._is_locked:
+            removed = self._posix.is_removed(self._directory)
+            return f"the directory {self._path} was removed" if removed else None
+        if self._posix.identity(self._name, self._directory) != self._identity:
+            return f"{self._path}/{self._name} was removed or replaced; another owner may be in"
+        return None
+
+
+def own(posix: Posix, path: str, root: int) -> Ownership:
+    """Own the directory that is open as `root`, or raise LockedError, which names the owner."""
+    with _holding, ExitStack() as opened:
+        directory = posix.open_directory(".", root)
+        opened.callback(posix.close, directory)
+        is_locked = _lock_directory(posix, directory)
+        if is_locked is False:
+            raise _locked(path, _signature(posix, root))
+        lock = _lock_name(posix, path, directory)
+        opened.callback(posix.close, lock)
+        sign(posix, lock)
+        held = Ownership(posix, path, LOCK, lock, directory, is_locked=bool(is_locked))
+        opened.pop_all()
+        return held
+
+
+def own_file(posix: Posix, path: str, root: int, name: str) -> Ownership:
+    """Hold a file that exists, as the program does whose file it is; it is not changed."""
+    with _holding, ExitStack() as opened:
+        directory = posix.open_directory(".", root)
+        opened.callback(posix.close, directory)
+        lock = posix.open(name, os.O_RDWR, directory)
+        opened.callback(posix.close, lock)
+        if not posix.try_lock(lock):
+            raise _locked(path, posix.lock_holder(lock))
+        held = Ownership(posix, path, name, lock, directory, is_locked=False)
+        opened.pop_all()
+        return held
+
+
+def sign(posix: Posix, lock: int) -> None:
+    """Leave our pid for the error message of whoever comes second."""
+    pid = f"{posix.process_id():<20}".encode()
+    try:
+        posix.pwrite(lock, memoryview(pid), 0, sync=False)
+    except OSError as error:
+        if error.errno not in FULL:  # the lock holds unsigned too, and a full disk must open
+            raise
+
+
+def _lock_directory(posix: Posix, directory: int) -> bool | None:
+    """None where the file system cannot lock a directory, as over NFS."""
+    try:
+        return posix.try_lock(directory)
+    except OSError as error:
+        if error.errno in _CANNOT_LOCK:
+            return None
+        raise
+
+
+def _lock_name(posix: Posix, path: str, directory: int) -> int:
+    """Lock the file that has the name LOCK: version 0.1.0 locks nothing else."""
+    for _ in range(_TRIES):
+        lock = posix.open(LOCK, os.O_CREAT | os.O_RDWR, directory)
+        is_locked = posix.try_lock(lock)
+        if is_locked and posix.identity(LOCK, directory) == posix.identity(lock):
+            return lock
+        holder = "" if is_locked else _signed(posix, lock)
+        posix.close(lock)
+        if not is_locked:
+            raise _locked(path, holder)
+        # Removed or replaced between two calls: what we locked keeps nobody out.
+    raise HoldfastError(f"{path}/{LOCK} is removed again and again; find out by what, and stop it")
+
+
+def _locked(path: str, holder: str) -> LockedError:
+    return LockedError(
+        f"{path} is owned by process {holder or 'unknown'}; stop it, or open the store read-only"
+    )
+
+
+def _signature(posix: Posix, root: int) -> str:
+    try:
+        lock = posix.open(LOCK, os.O_RDONLY, root)
+    except OSError:  # removed: the directory is locked all the same
+        return ""
+    try:
+        return _signed(posix, lock)
+    finally:
+        posix.close(lock)
+
+
+def _signed(posix: Posix, lock: int) -> str:
+    return posix.pread(lock, 20, 0).decode("ascii", "replace").strip()
+
+
+def _disown_all() -> None:
+    """In a forked child, before anything else runs."""
+    global _holding
+    _holding = threading.RLock()
+    for opened in list(_held):
+        opened.disown()
+    _held.clear()
+
+
+os.register_at_fork(
+    before=lambda: _holding.acquire(),
+    after_in_parent=lambda: _holding.release(),
+    after_in_child=_disown_all,
+)
