@@ -34,7 +34,8 @@ from holdfast.errors import (
     PoisonedError,
     UnsupportedError,
 )
-from holdfast.ownership import LOCK, Ownership, hold, own, own_file
+from holdfast.forks import disown_in_children
+from holdfast.ownership import LOCK, Ownership, own, own_file
 from holdfast.posix import FULL, OsVolume
 from holdfast.posix import Posix as Posix  # for those who put another in its place
 
@@ -239,7 +240,7 @@ class OsFile:
     __del__ = close  # a reader may be the last to let go of a file that was rotated away
 
     def disown(self) -> None:
-        """See holdfast.ownership.Held."""
+        """See holdfast.forks."""
         self._poison = NotOwnerError(
             f"{self._path} was opened by the process that this one is a fork of; "
             "open the store read-only here"
@@ -470,7 +471,7 @@ class OsDisk:
         fd = self._open(self._checked(name), flags, self._at_root(make=bool(flags & os.O_CREAT)))
         file = OsFile(self._posix, f"{self._path}/{name}", fd)
         if flags & os.O_RDWR:
-            hold(file)
+            disown_in_children(file)
         return file
 
     def _open(self, path: str, flags: int, at: int) -> int:

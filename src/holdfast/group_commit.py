@@ -8,13 +8,12 @@ A signal handler runs between any two instructions of the main thread.  So
 - a forked child has one thread, and copies of locks that others may have held: it gets new ones.
 """
 
-import os
 import threading
-import weakref
 from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
 from holdfast.errors import HoldfastError, PoisonedError
+from holdfast.forks import disown_in_children
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -37,7 +36,7 @@ class Alone:
     def __init__(self) -> None:
         self._inside: set[int] = set()  # threads that run a step or wait for it
         self._running = threading.Lock()
-        _every.add(self)
+        disown_in_children(self)
 
     def run(self, step: Callable[[], Result]) -> Result:
         """Run `step` while no other step runs.  HoldfastError if this thread is in one."""
@@ -51,8 +50,8 @@ class Alone:
         finally:
             self._inside.discard(me)
 
-    def forked(self) -> None:
-        """In a forked child, whose only thread is outside."""
+    def disown(self) -> None:
+        """See holdfast.forks.  The only thread of a child is outside."""
         self._inside = set()
         self._running = threading.Lock()
 
@@ -118,8 +117,8 @@ class GroupCommit(Alone, Generic[Item]):
         """Run `step` while no commit runs."""
         return self.run(step)
 
-    def forked(self) -> None:
-        super().forked()
+    def disown(self) -> None:
+        super().disown()
         self._mutex = threading.Lock()
         self._waiting, self._leader = [], 0
 
@@ -164,14 +163,3 @@ class GroupCommit(Alone, Generic[Item]):
                 self._leader = self._waiting[0].thread if self._waiting else 0
                 if self._waiting:
                     self._waiting[0].called.release()
-
-
-_every: "weakref.WeakSet[Alone]" = weakref.WeakSet()
-
-
-def _fork_all() -> None:
-    for one in list(_every):
-        one.forked()
-
-
-os.register_at_fork(after_in_child=_fork_all)

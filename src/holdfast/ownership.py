@@ -15,34 +15,15 @@ belongs to all copies, and is free when the last of them is closed.
 
 import errno
 import os
-import threading
-import weakref
 from contextlib import ExitStack
-from typing import Protocol
 
 from holdfast.errors import HoldfastError, LockedError, NotOwnerError
+from holdfast.forks import disown_in_children, no_fork
 from holdfast.posix import FULL, Posix
 
 LOCK = "LOCK"
 _TRIES = 100  # to lock the file that has the name LOCK, not one that had it before
 _CANNOT_LOCK = {errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP}
-
-
-class Held(Protocol):
-    """What a forked child must not keep."""
-
-    def disown(self) -> None:
-        """In a forked child: close the descriptors, and refuse to be used."""
-        ...
-
-
-_held: "weakref.WeakSet[Held]" = weakref.WeakSet()
-_holding = threading.RLock()  # while a descriptor is opened and noted: no fork comes in between
-
-
-def hold(opened: Held) -> None:
-    """From now on a forked child disowns this."""
-    _held.add(opened)
 
 
 class Ownership:
@@ -57,7 +38,7 @@ class Ownership:
         self._identity = posix.identity(lock)
         self._pid = posix.process_id()
         self._lost: str | None = None  # why we are not the owner any more; for good
-        hold(self)
+        disown_in_children(self)
 
     def check(self) -> None:
         """Raise NotOwnerError if this process does not own the store, or not any more."""
@@ -94,6 +75,7 @@ class Ownership:
         self._lost = self._lost or f"{self._path} was released"
 
     def disown(self) -> None:
+        """See holdfast.forks."""
         self.release()
 
     def _loss(self) -> str | None:
@@ -107,7 +89,7 @@ class Ownership:
 
 def own(posix: Posix, path: str, root: int) -> Ownership:
     """Own the directory that is open as `root`, or raise LockedError, which names the owner."""
-    with _holding, ExitStack() as opened:
+    with no_fork(), ExitStack() as opened:
         directory = posix.open_directory(".", root)
         opened.callback(posix.close, directory)
         is_locked = _lock_directory(posix, directory)
@@ -123,7 +105,7 @@ def own(posix: Posix, path: str, root: int) -> Ownership:
 
 def own_file(posix: Posix, path: str, root: int, name: str) -> Ownership:
     """Hold a file that exists, as the program does whose file it is; it is not changed."""
-    with _holding, ExitStack() as opened:
+    with no_fork(), ExitStack() as opened:
         directory = posix.open_directory(".", root)
         opened.callback(posix.close, directory)
         lock = posix.open(name, os.O_RDWR, directory)
@@ -189,19 +171,3 @@ def _signature(posix: Posix, root: int) -> str:
 
 def _signed(posix: Posix, lock: int) -> str:
     return posix.pread(lock, 20, 0).decode("ascii", "replace").strip()
-
-
-def _disown_all() -> None:
-    """In a forked child, before anything else runs."""
-    global _holding
-    _holding = threading.RLock()
-    for opened in list(_held):
-        opened.disown()
-    _held.clear()
-
-
-os.register_at_fork(
-    before=lambda: _holding.acquire(),
-    after_in_parent=lambda: _holding.release(),
-    after_in_child=_disown_all,
-)

@@ -22,9 +22,11 @@ from holdfast.errors import (
     CorruptError,
     FencedError,
     HoldfastError,
+    NotOwnerError,
     PoisonedError,
     UnavailableError,
 )
+from holdfast.forks import disown_in_children
 from holdfast.formats.manifest import Manifest
 from holdfast.kv.flushes import Flush
 from holdfast.kv.handles import WriteHandle
@@ -98,6 +100,7 @@ class Db(Reading):
             self._workers.close()
             raise
         self._tickers = []
+        disown_in_children(self)
         if self.options.flush_ms is not None:
             self._tickers.append(self.runtime.ticker(self.options.flush_ms, self._queue.tick))
         if self.options.watch_ms is not None:
@@ -211,6 +214,7 @@ class Db(Reading):
 
     def refresh(self) -> None:
         """Look at the newest manifest: read what was compacted from there, notice a new writer."""
+        self._refuse_if_forked()
         with self._refreshing:
             before_ms = self.runtime.monotonic_ms()
             current = self.store.latest()
@@ -244,6 +248,9 @@ class Db(Reading):
     def close(self) -> None:
         """Flush, and let the store go.  What could not be flushed is an error."""
         if self._is_closed:
+            return
+        if isinstance(self._queue.refusal, NotOwnerError):  # a fork: the parent closes the store
+            self._is_closed = True
             return
         try:
             if self._queue.refusal is None:
@@ -334,8 +341,19 @@ class Db(Reading):
     def _refuse_if_useless(self) -> None:
         """What was acknowledged can be read from a poisoned store, not from one that moved on."""
         refusal = self._queue.refusal
-        if isinstance(refusal, FencedError) or (refusal is not None and self._is_closed):
+        is_final = isinstance(refusal, FencedError | NotOwnerError)
+        if refusal is not None and (is_final or self._is_closed):
             raise refusal
+
+    def _refuse_if_forked(self) -> None:
+        if isinstance(self._queue.refusal, NotOwnerError):
+            raise self._queue.refusal
+
+    def disown(self) -> None:
+        """See holdfast.forks."""
+        why = "was opened by the process that this one is a fork of"
+        advice = "open a reader here, or open the store again, which takes it over"
+        self._queue.disown(NotOwnerError(f"{self.bucket!r} {why}; {advice}"))
 
     # Keeping up
 

@@ -7,14 +7,14 @@
    that garbage collection may have emptied meanwhile, the creation alone proves nothing.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from holdfast.bucket.bucket import Bucket
-from holdfast.errors import CorruptError, FencedError, LockedError
+from holdfast.errors import CorruptError, FencedError, LockedError, NotOwnerError
 from holdfast.formats.sst import EMPTY, Kind, Rows, decode_info, encode_sst
 from holdfast.kv.manifests import ManifestStore
 from holdfast.kv.names import wal_name
-from holdfast.runtime import Runtime
+from holdfast.runtime import Runtime, process_id
 
 FENCE_LOSSES_MAX = 10_000
 
@@ -91,6 +91,7 @@ class WalWriter:
     bucket: Bucket
     runtime: Runtime
     tenure: Tenure
+    process: int = field(default_factory=process_id)
 
     def write(self, wal_id: int, rows: Rows) -> int:
         """Make these rows durable as SST `wal_id`, and know that every reader will see them.
@@ -98,6 +99,8 @@ class WalWriter:
         Return the object's size.  FencedError if another writer has taken over.  After any other
         error, whether the rows will be seen is unknown.
         """
+        if process_id() != self.process:
+            raise NotOwnerError("this is a fork of the process that opened the store")
         epoch, name = self.tenure.epoch, wal_name(wal_id)
         data = encode(rows, epoch, self.runtime)
         try:

@@ -186,6 +186,20 @@ class WriteQueue:
             called = self._give_up(self.refusal)
         _call(called)
 
+    def disown(self, refusal: Exception) -> None:
+        """In a forked child: new locks, and nothing is taken, written or waited for."""
+        self.lock = self._runtime.lock()
+        self._room = self._runtime.condition(self.lock)
+        self.refusal, self._hesitant = refusal, True
+        memtables = [*self._frozen, self.active]
+        commits = [commit for flush in self._in_flight for commit in flush.commits]
+        for commit in [*commits, *(one for memtable in memtables for one in memtable.commits)]:
+            commit.changed = commit.callbacks = None  # their threads are in the parent
+            commit.settle(refusal)
+        self._in_flight.clear()
+        self._frozen.clear()
+        self.active, self._waiting_bytes = Memtable({}), 0
+
     # With the lock held
 
     def _begin(self) -> Flush | None:
