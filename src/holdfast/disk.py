@@ -30,13 +30,14 @@ from urllib.parse import unquote, urlsplit
 from holdfast.errors import (
     DiskFullError,
     HoldfastError,
+    LockedError,
     NotOwnerError,
     PoisonedError,
     UnsupportedError,
 )
 from holdfast.forks import disown_in_children
 from holdfast.ownership import LOCK, Ownership, own, own_file
-from holdfast.posix import FULL, OsVolume
+from holdfast.posix import FULL, Descriptor, OsVolume
 from holdfast.posix import Posix as Posix  # for those who put another in its place
 
 Path = str | os.PathLike[str]
@@ -257,23 +258,13 @@ class OsFile:
         return explained(error, self._path)
 
 
-class _Root:
-    """The descriptor of a disk's directory, closed with the last disk or file that needs it."""
-
-    def __init__(self, posix: Posix, fd: int) -> None:
-        self._posix, self.fd = posix, fd
-
-    def __del__(self) -> None:
-        self._posix.close(self.fd)
-
-
 class OsDisk:
     """See Disk.  A path or a file:// URL; what is missing of it is made, durably, when needed."""
 
     def __init__(self, path: Path, *, posix: Posix | None = None) -> None:
         self._path = os.path.abspath(_local_path(os.fspath(path)))
         self._posix = posix or Posix()
-        self._root: _Root | None = None
+        self._root: Descriptor | None = None
 
     @property
     def path(self) -> str:
@@ -363,7 +354,12 @@ class OsDisk:
         if name is not None:
             return own_file(self._posix, self._path, self._at_root(), self._checked(name))
         root = self._at_root(make=True)
-        lock = own(self._posix, self._path, root)
+        try:
+            lock = own(self._posix, self._path, root)
+        except LockedError:
+            if not self._posix.collect():
+                raise
+            lock = own(self._posix, self._path, root)
         try:
             with self._opened("") as fd:
                 for name in self._posix.sizes(fd):
@@ -400,7 +396,7 @@ class OsDisk:
                 if not make:
                     raise
                 fd = self._make_root(self._path)
-            self._root = _Root(self._posix, fd)
+            self._root = Descriptor(self._posix, fd)
         return self._root.fd
 
     def _make_root(self, path: str) -> int:

@@ -17,9 +17,9 @@ import errno
 import os
 from contextlib import ExitStack
 
-from holdfast.errors import HoldfastError, LockedError, NotOwnerError
+from holdfast.errors import HoldfastError, LockedError, NotOwnerError, UnsupportedError
 from holdfast.forks import disown_in_children, no_fork
-from holdfast.posix import FULL, Posix
+from holdfast.posix import FULL, Descriptor, Posix
 
 LOCK = "LOCK"
 _TRIES = 100  # to lock the file that has the name LOCK, not one that had it before
@@ -30,12 +30,19 @@ class Ownership:
     """A directory, or a file of another program's, held by this process until it is released."""
 
     def __init__(
-        self, posix: Posix, path: str, name: str, lock: int, directory: int, *, is_locked: bool
+        self,
+        posix: Posix,
+        path: str,
+        name: str,
+        lock: Descriptor,
+        directory: Descriptor,
+        *,
+        is_locked: bool,
     ) -> None:
         """`is_locked`: does the lock of `directory` keep others out, whatever becomes of `name`?"""
         self._posix, self._path, self._name = posix, path, name
         self._lock, self._directory, self._is_locked = lock, directory, is_locked
-        self._identity = posix.identity(lock)
+        self._identity = posix.identity(lock.fd)
         self._pid = posix.process_id()
         self._lost: str | None = None  # why we are not the owner any more; for good
         disown_in_children(self)
@@ -67,12 +74,9 @@ class Ownership:
 
     def release(self) -> None:
         """Close our descriptors, which frees the locks, unless a process has copies of them."""
-        fds = self._lock, self._directory
-        self._lock = self._directory = -1
-        for fd in fds:
-            if fd >= 0:
-                self._posix.close(fd)
         self._lost = self._lost or f"{self._path} was released"
+        self._lock.close()
+        self._directory.close()
 
     def disown(self) -> None:
         """See holdfast.forks."""
@@ -80,9 +84,9 @@ class Ownership:
 
     def _loss(self) -> str | None:
         if self._is_locked:
-            removed = self._posix.is_removed(self._directory)
+            removed = self._posix.is_removed(self._directory.fd)
             return f"the directory {self._path} was removed" if removed else None
-        if self._posix.identity(self._name, self._directory) != self._identity:
+        if self._posix.identity(self._name, self._directory.fd) != self._identity:
             return f"{self._path}/{self._name} was removed or replaced; another owner may be in"
         return None
 
@@ -90,31 +94,31 @@ class Ownership:
 def own(posix: Posix, path: str, root: int) -> Ownership:
     """Own the directory that is open as `root`, or raise LockedError, which names the owner."""
     with no_fork(), ExitStack() as opened:
-        directory = posix.open_directory(".", root)
-        opened.callback(posix.close, directory)
-        is_locked = _lock_directory(posix, directory)
+        directory = Descriptor(posix, posix.open_directory(".", root))
+        opened.callback(directory.close)
+        is_locked = _lock_directory(posix, directory.fd)
         if is_locked is False:
-            raise _locked(path, _signature(posix, root))
-        lock = _lock_name(posix, path, directory)
-        opened.callback(posix.close, lock)
-        sign(posix, lock)
-        held = Ownership(posix, path, LOCK, lock, directory, is_locked=bool(is_locked))
+            raise _locked(path, posix.lock_holder(directory.fd) or _signature(posix, root))
+        lock = _lock_name(posix, path, directory.fd)
+        opened.callback(lock.close)
+        sign(posix, lock.fd)
+        owner = Ownership(posix, path, LOCK, lock, directory, is_locked=bool(is_locked))
         opened.pop_all()
-        return held
+        return owner
 
 
 def own_file(posix: Posix, path: str, root: int, name: str) -> Ownership:
     """Hold a file that exists, as the program does whose file it is; it is not changed."""
     with no_fork(), ExitStack() as opened:
-        directory = posix.open_directory(".", root)
-        opened.callback(posix.close, directory)
-        lock = posix.open(name, os.O_RDWR, directory)
-        opened.callback(posix.close, lock)
-        if not posix.try_lock(lock):
-            raise _locked(path, posix.lock_holder(lock))
-        held = Ownership(posix, path, name, lock, directory, is_locked=False)
+        directory = Descriptor(posix, posix.open_directory(".", root))
+        opened.callback(directory.close)
+        lock = Descriptor(posix, posix.open(name, os.O_RDWR, directory.fd))
+        opened.callback(lock.close)
+        if not posix.try_lock(lock.fd):
+            raise _locked(path, posix.lock_holder(lock.fd))
+        owner = Ownership(posix, path, name, lock, directory, is_locked=False)
         opened.pop_all()
-        return held
+        return owner
 
 
 def sign(posix: Posix, lock: int) -> None:
@@ -137,18 +141,17 @@ def _lock_directory(posix: Posix, directory: int) -> bool | None:
         raise
 
 
-def _lock_name(posix: Posix, path: str, directory: int) -> int:
+def _lock_name(posix: Posix, path: str, directory: int) -> Descriptor:
     """Lock the file that has the name LOCK: version 0.1.0 locks nothing else."""
     for _ in range(_TRIES):
-        lock = posix.open(LOCK, os.O_CREAT | os.O_RDWR, directory)
-        is_locked = posix.try_lock(lock)
-        if is_locked and posix.identity(LOCK, directory) == posix.identity(lock):
-            return lock
-        holder = "" if is_locked else _signed(posix, lock)
-        posix.close(lock)
-        if not is_locked:
+        lock = Descriptor(posix, posix.open(LOCK, os.O_CREAT | os.O_RDWR, directory))
+        if not posix.try_lock(lock.fd):
+            holder = _signed(posix, lock.fd)
+            lock.close()
             raise _locked(path, holder)
-        # Removed or replaced between two calls: what we locked keeps nobody out.
+        if posix.identity(LOCK, directory) == posix.identity(lock.fd):
+            return lock
+        lock.close()  # removed or replaced between two calls: it keeps nobody out
     raise HoldfastError(f"{path}/{LOCK} is removed again and again; find out by what, and stop it")
 
 
@@ -160,13 +163,10 @@ def _locked(path: str, holder: str) -> LockedError:
 
 def _signature(posix: Posix, root: int) -> str:
     try:
-        lock = posix.open(LOCK, os.O_RDONLY, root)
-    except OSError:  # removed: the directory is locked all the same
+        lock = Descriptor(posix, posix.open(LOCK, os.O_RDONLY, root))
+    except (OSError, UnsupportedError):  # removed: the directory is locked all the same
         return ""
-    try:
-        return _signed(posix, lock)
-    finally:
-        posix.close(lock)
+    return _signed(posix, lock.fd)
 
 
 def _signed(posix: Posix, lock: int) -> str:

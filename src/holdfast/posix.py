@@ -8,6 +8,7 @@ import contextlib
 import ctypes
 import errno
 import fcntl
+import gc
 import mmap
 import os
 import re
@@ -138,6 +139,11 @@ class Posix:
         page = offset // mmap.PAGESIZE * mmap.PAGESIZE  # of a page in part nothing is dropped
         os.posix_fadvise(fd, page, 0, os.POSIX_FADV_DONTNEED)
 
+    def collect(self) -> bool:
+        """Free what this process has abandoned: an owner that was interrupted as it was opened may
+        be garbage that holds a lock.  Whether that may have helped."""
+        return gc.collect() > 0
+
     def try_lock(self, fd: int) -> bool:
         """Lock a file or a directory; False if another has it.  OSError where that is not known."""
         try:
@@ -209,6 +215,21 @@ class Posix:
         if _syncfs()(fd) != 0:
             code = ctypes.get_errno()
             raise OSError(code, os.strerror(code))
+
+
+class Descriptor:
+    """An open file or directory, closed with its last reference: also where an error, or Ctrl-C,
+    comes between opening it and whoever would close it."""
+
+    def __init__(self, posix: Posix, fd: int) -> None:
+        self._posix, self.fd = posix, fd
+
+    def close(self) -> None:
+        if self.fd >= 0:
+            fd, self.fd = self.fd, -1
+            self._posix.close(fd)
+
+    __del__ = close
 
 
 class OsVolume:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Never, Protocol, Self, TypeVar
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -92,8 +92,16 @@ def sleep_ms(delay_ms: float) -> None:
     time.sleep(delay_ms / 1000)
 
 
+def cannot_be_sent(store: object) -> Never:
+    """For `__reduce__`: what is open belongs to its process."""
+    kind = type(store).__name__
+    raise TypeError(f"an open {kind} cannot be sent to another process; open the store again there")
+
+
 class Closing(ABC):
     """What is closed where a `with` block ends."""
+
+    __reduce__ = cannot_be_sent
 
     @abstractmethod
     def close(self) -> None: ...

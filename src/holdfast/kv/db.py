@@ -50,7 +50,7 @@ from holdfast.kv.tables import Cache
 from holdfast.kv.view import View
 from holdfast.kv.wal import WalWriter
 from holdfast.kv.write_queue import WriteQueue
-from holdfast.runtime import Runtime
+from holdfast.runtime import Runtime, cannot_be_sent
 
 Batch: TypeAlias = "Mapping[bytes, bytes | None] | Iterable[tuple[bytes, bytes | None]]"
 
@@ -127,6 +127,8 @@ class Db(Reading):
         bucket = open_bucket(where) if isinstance(where, str) else where
         chosen = replace(options or Options(), **settings)
         return cls(bucket, chosen, create=create, runtime=runtime, maintain=maintain)
+
+    __reduce__ = cannot_be_sent
 
     # Writing
 

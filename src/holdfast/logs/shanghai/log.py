@@ -79,8 +79,8 @@ class ShanghaiLog(ShanghaiGuest):
         self._mark: Mark | None = None
         self.mended: tuple[str, ...] = ()  # what recovery did
         self._lock = disk.lock()
-        self._commits = Commits(self._commit, lambda: self.damage, self._lock)
         try:
+            self._commits = Commits(self._commit, lambda: self.damage, self._lock)
             super().__init__(disk)
         except BaseException:
             self._lock.release()
