@@ -11,12 +11,13 @@ import socket
 import threading
 import time
 import uuid
+import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from types import TracebackType
+from types import MethodType, TracebackType
 from typing import TYPE_CHECKING, Any, Never, Protocol, Self, TypeVar
 
 if TYPE_CHECKING:
@@ -203,10 +204,15 @@ class ThreadWorkers:
 
 
 class ThreadTicker:
-    """See Ticker.  The first call is one interval after the start."""
+    """See Ticker.  The first call is one interval after the start.
+
+    The thread keeps no store alive that nobody else refers to: where Ctrl-C ends an open after the
+    thread was started, and nobody is left to close the store, the store is garbage like any other.
+    """
 
     def __init__(self, interval_ms: float, step: Callable[[], None]) -> None:
-        self._interval, self._step = interval_ms / 1000, step
+        self._interval = interval_ms / 1000
+        self._step = weakref.WeakMethod(step) if isinstance(step, MethodType) else lambda: step
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="holdfast-ticker", daemon=True)
         self._thread.start()
@@ -217,8 +223,9 @@ class ThreadTicker:
             self._thread.join()
 
     def _run(self) -> None:
-        while not self._stop.wait(self._interval):
-            self._step()
+        while not self._stop.wait(self._interval) and (step := self._step()) is not None:
+            step()
+            del step  # it refers to the store
 
 
 @dataclass(frozen=True, slots=True)

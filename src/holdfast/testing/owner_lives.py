@@ -8,6 +8,7 @@ copying another's threads, and so that a deadlock ends in a signal: every wait h
 """
 
 import argparse
+import faulthandler
 import multiprocessing
 import os
 import shutil
@@ -20,7 +21,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from itertools import count
+from itertools import count, islice
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -417,8 +418,7 @@ def ctrl_c_at_any_moment(kind: OwnedStore, path: Path) -> None:
         store = kind.open(path)
         beside = _Beside(kind, store, numbers)
         with suppress(KeyboardInterrupt, HoldfastError), interrupted(random.uniform(1e-4, 2e-2)):
-            while True:
-                number = next(numbers)
+            for number in islice(numbers, 100):  # a finalizer may swallow the interruption
                 tried.add(number)
                 kind.write(store, number, number + 10**6)
                 written |= {number, number + 10**6}
@@ -568,6 +568,7 @@ def main() -> None:
     parser.add_argument("scenario", choices=SCENARIOS)
     parser.add_argument("path", type=Path)
     options = parser.parse_args()
+    faulthandler.dump_traceback_later(2 * LIMIT_S, exit=True)  # a deadlock says where it is
     SCENARIOS[options.scenario](KINDS[options.kind](), options.path.absolute())
 
 
