@@ -14,6 +14,12 @@ LINES_MAX, FUNCTION_LINES_MAX = 400, 50
 TRIED_BY = {
     "cli/copying.py": "tests/spark/jobs/test_copying.py",
     "posix.py": "tests/test_disk.py",
+    "file.py": "tests/test_disk.py",
+    "forks.py": "tests/testing/test_owners.py",
+    **{
+        f"testing/owners/{name}.py": "tests/testing/test_owners.py"
+        for name in ("contract", "forks", "lives", "places", "signals", "stores", "tools")
+    },
     "staged.py": "tests/logs/test_staging.py",
     "bars/candles.py": "tests/cli/test_bars_read.py",
     "bars/checking.py": "tests/cli/test_bars_report.py",

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from holdfast.testing.kv_simulation import Simulation
     from holdfast.testing.log_contract import LogContract
     from holdfast.testing.logs import Explorer, Ledger
-    from holdfast.testing.owner_contract import OwnerContract
+    from holdfast.testing.owners.contract import OwnerContract
     from holdfast.testing.records_contract import RecordsContract
     from holdfast.testing.sim_bucket import Call, Faults, SimBucket
     from holdfast.testing.sim_disk import Fault, PowerLost, SimDisk
@@ -44,7 +44,7 @@ _HOMES = {
     "Faults": "sim_bucket",
     "Ledger": "logs",
     "LogContract": "log_contract",
-    "OwnerContract": "owner_contract",
+    "OwnerContract": "owners.contract",
     "PowerLost": "sim_disk",
     "RecordsContract": "records_contract",
     "SimBucket": "sim_bucket",

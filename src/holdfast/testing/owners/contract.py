@@ -3,8 +3,8 @@
     class TestMine(OwnerContract):
         kind = "shanghai"
 
-`kind` is one of holdfast.testing.owned_stores.KINDS.  Each test is a scenario of
-holdfast.testing.owner_lives, run by a process of its own.  A bucket has no owner to deceive: there
+`kind` is one of holdfast.testing.owners.stores.KINDS.  Each test is a scenario of
+holdfast.testing.owners.lives, run by a process of its own.  A bucket has no owner to deceive: there
 ForkContract is enough.
 """
 
@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.testing.owned_stores import KINDS
+from holdfast.testing.owners.stores import KINDS
 
 _LIMIT_S = 300
 
@@ -28,7 +28,7 @@ class ForkContract:
     def live(self, scenario: str, directory: Path, *before: str) -> None:
         """Run one scenario in a new process, and show what it said if it failed."""
         assert self.kind in KINDS
-        command = [sys.executable, "-m", "holdfast.testing.owner_lives", self.kind, scenario]
+        command = [sys.executable, "-m", "holdfast.testing.owners.lives", self.kind, scenario]
         result = subprocess.run(
             [*before, *command, str(directory / "store")],
             capture_output=True,

@@ -2,8 +2,9 @@
 
 import inspect
 
-from holdfast.testing import OwnerContract, owner_lives
-from holdfast.testing.owner_contract import ForkContract
+from holdfast.testing import OwnerContract
+from holdfast.testing.owners.contract import ForkContract
+from holdfast.testing.owners.lives import SCENARIOS
 
 
 class TestShanghai(OwnerContract):
@@ -28,5 +29,5 @@ class TestKv(ForkContract):
 
 def test_every_scenario_is_in_the_contract() -> None:
     text = inspect.getsource(inspect.getmodule(OwnerContract) or OwnerContract)
-    scenarios = set(owner_lives.SCENARIOS) - {"knock", "hold"}
+    scenarios = set(SCENARIOS) - {"knock", "hold"}
     assert {name for name in scenarios if f'"{name}"' not in text} == set()

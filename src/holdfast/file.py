@@ -1,0 +1,154 @@
+"""One file behind the first door: what it promises is in holdfast.disk."""
+
+import errno
+from typing import Protocol
+
+from holdfast.errors import DiskFullError, HoldfastError, NotOwnerError, PoisonedError
+from holdfast.posix import FULL, Posix
+
+Buffer = bytes | bytearray | memoryview
+
+
+class File(Protocol):
+    """A file open for positional reads and writes."""
+
+    def read_at(self, offset: int, size: int) -> bytes:
+        """Read `size` bytes, or fewer where the file ends."""
+        ...
+
+    def map(self) -> memoryview:
+        """The whole file as it is now, without a copy.  Only for files that never shrink."""
+        ...
+
+    def write_at(self, offset: int, data: Buffer, *, sync: bool = False) -> None:
+        """Write all of `data`, growing the file if need be; with `sync`, durably."""
+        ...
+
+    def resize(self, size: int) -> None:
+        """Cut the file, or reserve space for it: growth is real blocks that read as zeros."""
+        ...
+
+    def sync(self, *, forget_from: int | None = None) -> None:
+        """Make all that was written durable, the file's size included.
+
+        Later reads behind byte `forget_from` come from the disk: after a sync that failed, in an
+        earlier life perhaps, the cache goes on showing, as clean, what the disk does not hold.
+        """
+        ...
+
+    def extend(self, size: int) -> None:
+        """Grow the file to `size`, if it is smaller, by a hole that takes no space."""
+        ...
+
+    def size(self) -> int: ...
+
+    def extents(self, start: int, stop: int) -> "list[tuple[int, int]]":
+        """The parts between `start` and `stop` that may hold anything but zeros, in order."""
+        ...
+
+    def last_extent(self, start: int, stop: int) -> "tuple[int, int] | None":
+        """Such a part, with nothing but zeros behind it, found without a look at what is before."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class OsFile:
+    """See File.  One thread writes at a time; any number may read."""
+
+    def __init__(self, posix: Posix, path: str, fd: int) -> None:
+        self._posix, self._path, self._fd = posix, path, fd
+        self._poison: HoldfastError | None = None
+
+    def read_at(self, offset: int, size: int) -> bytes:
+        self._refuse_if_poisoned()
+        data = self._posix.pread(self._fd, size, offset)
+        if len(data) == size or not data:
+            return data
+        parts = [data]  # a read over 2 GiB comes back short before the end
+        got = len(data)
+        while got < size and (data := self._posix.pread(self._fd, size - got, offset + got)):
+            parts.append(data)
+            got += len(data)
+        return b"".join(parts)
+
+    def map(self) -> memoryview:
+        self._refuse_if_poisoned()
+        return self._posix.map(self._fd)
+
+    def write_at(self, offset: int, data: Buffer, *, sync: bool = False) -> None:
+        self._refuse_if_poisoned()
+        try:
+            written = self._posix.pwrite(self._fd, data, offset, sync=sync)
+            while written < len(data):
+                rest = memoryview(data)[written:]
+                written += self._posix.pwrite(self._fd, rest, offset + written, sync=sync)
+        except OSError as error:
+            raise self._poisoned_by(error) from error
+
+    def resize(self, size: int) -> None:
+        self._refuse_if_poisoned()
+        try:
+            self._posix.resize(self._fd, size)
+        except OSError as error:
+            raise self._poisoned_by(error) from error
+
+    def extend(self, size: int) -> None:
+        self._refuse_if_poisoned()
+        try:
+            self._posix.extend(self._fd, size)
+        except OSError as error:
+            raise self._poisoned_by(error) from error
+
+    def size(self) -> int:
+        return self._posix.size(self._fd)
+
+    def extents(self, start: int, stop: int) -> list[tuple[int, int]]:
+        return self._posix.extents(self._fd, start, stop)
+
+    def last_extent(self, start: int, stop: int) -> tuple[int, int] | None:
+        return self._posix.last_extent(self._fd, start, stop)
+
+    def sync(self, *, forget_from: int | None = None) -> None:
+        self._refuse_if_poisoned()
+        try:
+            self._posix.fdatasync(self._fd)
+            if forget_from is not None:
+                self._posix.drop_cache(self._fd, forget_from)  # only clean pages, and now all are
+        except OSError as error:
+            raise self._poisoned_by(error) from error
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            self._posix.close(self._fd)
+            self._fd = -1
+
+    __del__ = close  # a reader may be the last to let go of a file that was rotated away
+
+    def disown(self) -> None:
+        """See holdfast.forks."""
+        self._poison = NotOwnerError(
+            f"{self._path} was opened by the process that this one is a fork of; "
+            "open the store read-only here"
+        )
+        self.close()
+
+    def _refuse_if_poisoned(self) -> None:
+        if self._poison is not None:
+            raise self._poison
+
+    def _poisoned_by(self, error: OSError) -> OSError:
+        why = f"an earlier write or sync failed ({error.strerror})"
+        self._poison = PoisonedError(f"{self._path}: {why}; close and reopen the store")
+        return explained(error, self._path)
+
+
+def explained(error: OSError, path: str) -> OSError:
+    """The same, with the path, and with advice where the disk is full."""
+    if error.errno == errno.ELOOP:
+        why = "a symbolic link; put the file or directory itself in its place"
+        return OSError(error.errno, why, path)
+    if error.errno not in FULL:
+        return OSError(error.errno, error.strerror, path)
+    advice = "free some space and reopen; what was acknowledged is safe"
+    return DiskFullError(error.errno, f"{error.strerror}: {advice}", path)

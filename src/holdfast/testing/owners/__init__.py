@@ -1,0 +1,1 @@
+"""One owner, tried with real processes: the contract, its scenarios and the stores."""
