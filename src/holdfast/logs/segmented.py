@@ -10,14 +10,14 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar, Generic, Protocol, TypeVar
 
 from holdfast.disk import Disk
-from holdfast.errors import CorruptError, OutOfRangeError
+from holdfast.errors import ChangedError, CorruptError, HoldfastError, OutOfRangeError
 from holdfast.logs.log import Damage, OnDamage, clip
 from holdfast.runtime import Closing
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_LOOKS_MAX = 20
+_LOOKS_MAX = 100
 _LOADED_MAX = 16  # segments that are kept at hand for single reads
 
 
@@ -56,6 +56,10 @@ class Look(Protocol):
         ...
 
 
+class LookAgainError(Exception):
+    """The owner changed the log during this look, so that it proves nothing."""
+
+
 Piece = TypeVar("Piece", bound=Segment)
 Result = TypeVar("Result", bound=Look)
 
@@ -88,11 +92,18 @@ class SegmentedGuest(Closing, Generic[Piece, Result]):
         return segments[-1].stop_index - 1 if segments else 0
 
     def read(self, index: int) -> bytes:
-        """One payload, its checksum verified.  OutOfRangeError if there is no such entry."""
+        """One payload, its checksum verified.  OutOfRangeError if there is no such entry.
+
+        ChangedError if the owner has removed the entry since the last refresh.
+        """
         segment = self._recent
         if segment is None or not segment.first_index <= index < segment.stop_index:
             segment = self._segment_of(index)
-        return segment.read(index)
+        try:
+            return segment.read(index)
+        except (FileNotFoundError, CorruptError) as error:
+            self._refuse_changed(segment, error)
+            raise
 
     def scan(
         self,
@@ -105,7 +116,8 @@ class SegmentedGuest(Closing, Generic[Piece, Result]):
 
         Without a copy on files that are full; every checksum, where there are any, is verified.
         Yields what is sound before a damaged entry, then raises CorruptError; with `on_damage`,
-        tells it and goes on behind.
+        reports the damage and continues after it.  Raises ChangedError at an entry that the owner
+        has removed since the last refresh.
         """
         start, stop = clip(start, stop, self.first_index, self.last_index)
         return self._scan(self._segments, start, stop, on_damage)
@@ -124,22 +136,25 @@ class SegmentedGuest(Closing, Generic[Piece, Result]):
 
     @abstractmethod
     def _look(self) -> Result:
-        """Look once, and change nothing.  FileNotFoundError if the owner was faster."""
+        """Look once, and change nothing.
+
+        Raises FileNotFoundError or LookAgainError if the owner changed the log meanwhile.
+        """
 
     @abstractmethod
     def _show(self, result: Result) -> None:
         """Open what was found, and publish it."""
 
     def _survey(self) -> None:
-        for look in range(_LOOKS_MAX):
+        for _ in range(_LOOKS_MAX):
+            result = self._look_twice()
             try:
-                result = self._look_twice()
                 if result.unsynced is not None:
                     self._sync(result.unsynced)
                 return self._show(result)
             except FileNotFoundError:  # the owner has removed it since that look
-                if look == _LOOKS_MAX - 1:
-                    raise
+                continue
+        raise self._unsettled()
 
     def _sync(self, name: str) -> None:
         file = self._disk.open(name)
@@ -149,20 +164,24 @@ class SegmentedGuest(Closing, Generic[Piece, Result]):
             file.close()
 
     def _look_twice(self) -> Result:
-        """Names, sizes and bytes are not read at one instant: beside a live owner they may seem to
-        contradict each other.  What is damaged looks the same a second time."""
+        """Look until two looks agree.
+
+        Names, sizes and bytes are not read at one instant: beside a live owner they may seem to
+        contradict each other.  What is damaged looks the same a second time.
+        """
         seen: list[Damage] | None = None
-        for look in range(_LOOKS_MAX):
+        for _ in range(_LOOKS_MAX):
             try:
                 result = self._look()
-            except FileNotFoundError:  # removed between the look at names and at bytes
-                if look == _LOOKS_MAX - 1:
-                    raise
+            except (FileNotFoundError, LookAgainError):
                 continue
             if not result.damage or result.damage == seen:
-                break
+                return result
             seen = result.damage
-        return result
+        raise self._unsettled()
+
+    def _unsettled(self) -> HoldfastError:
+        return ChangedError(f"{self._disk} changed during {_LOOKS_MAX} looks at it; try again")
 
     def _publish(self, segments: tuple[Piece, ...]) -> None:
         """From now on readers see these, and no others."""
@@ -172,6 +191,18 @@ class SegmentedGuest(Closing, Generic[Piece, Result]):
             self._loaded = {one: None for one in list(self._loaded) if one in shown}
 
     # Reading
+
+    def _refuse_changed(self, segment: Piece, error: Exception) -> None:
+        """Raise ChangedError if a segment cannot be read because the owner has removed it."""
+        if not self._is_current(segment):
+            raise ChangedError(
+                f"{segment.name} was removed or replaced since the last refresh; "
+                "refresh, and read again"
+            ) from error
+
+    def _is_current(self, segment: Piece) -> bool:
+        """Does the log still have this segment, as it is shown here?"""
+        return segment.name in self._disk.list()
 
     def _doubt(self, segment: Piece, index: int) -> Damage | None:
         """Why entry `index`, which no segment but this can hold, cannot be had."""
@@ -197,7 +228,11 @@ class SegmentedGuest(Closing, Generic[Piece, Result]):
                 on_damage(Damage(damage.file, damage.offset, start, resume - 1, damage.why))
                 start = resume
             if start < end:
-                yield from segment.scan(start, end, on_damage)
+                try:
+                    yield from segment.scan(start, end, on_damage)
+                except (FileNotFoundError, CorruptError) as error:
+                    self._refuse_changed(segment, error)
+                    raise
             start = end
             if segment not in self._loaded:
                 segment.unload()
