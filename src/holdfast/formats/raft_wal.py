@@ -275,27 +275,25 @@ def batch_holds(data: memoryview, begin: int, commit: int) -> bool:
     return bool(kind & 255 == COMMIT and CRC32C.of(data[begin:commit]) == crc)
 
 
-def ends_with_batch(data: memoryview, begin: int) -> bool:
-    """Do the bytes from `begin` on, where an unsound batch is, end with a sound one?
+def ends_with_batch(rest: bytes, begin: int) -> bool:
+    """Does a copy of the bytes from `begin` on, where an unsound batch is, end with a sound one?
 
-    Then what is at `begin` is no torn last write: it was synced before the last was written.  The
-    last batch begins behind a commit frame, or behind the place where the frames break off.
+    Then that batch is not torn: it was synced before the last one was written, which begins after a
+    commit frame, or where the frames break off.
     """
-    words = np.frombuffer(data[begin : len(data) // 8 * 8], "<u8")
+    data = memoryview(rest + bytes(-len(rest) % 8))
+    words = np.frombuffer(data, "<u8")
     used = np.flatnonzero(words)
     if not len(used) or words[used[-1]] & np.uint64(255) != COMMIT:
         return False
-    last = begin + 8 * int(used[-1])
+    last = 8 * int(used[-1])
     commits = np.flatnonzero(words[: used[-1]] & _LOW_WORD == COMMIT)[-_COMMITS_MAX:]
-    places, kinds, values, _ = _walk(data[begin:last], HEADER_SIZE if begin == 0 else 0)
+    places, kinds, values, _ = _walk(data[:last], 0 if begin else HEADER_SIZE)
     broken = 0
     if len(places):
         broken = _after(int(places[-1]), int(kinds[-1]), int(values[-1])) // 8
-    for place in (broken, *reversed(commits.tolist())):
-        after = begin + 8 * place + COMMIT_SIZE
-        if begin < after < last and batch_holds(data, after, last):
-            return True
-    return False
+    begins = [8 * place + COMMIT_SIZE for place in (broken, *reversed(commits.tolist()))]
+    return any(at < last and batch_holds(data, at, last) for at in begins)
 
 
 def _heads(data: memoryview, places: Offsets) -> tuple[Kinds, Values]:

@@ -61,7 +61,7 @@ def entries_show_before_the_sync(patch: pytest.MonkeyPatch) -> None:
 @mutant
 def a_torn_batch_is_left_in_place(patch: pytest.MonkeyPatch) -> None:
     """As the original does: what is shorter leaves the rest of it behind."""
-    patch.setattr(recovery, "_used", lambda *_: b"")
+    patch.setattr(recovery, "used_bytes", lambda *_: b"")
 
 
 @mutant

@@ -17,7 +17,7 @@ from holdfast.logs.raft_wal.meta_store import MetaStore
 from holdfast.logs.raft_wal.metrics import Counters, last_segment_age
 from holdfast.logs.raft_wal.recovery import Survey, survey
 from holdfast.logs.raft_wal.segment import Sealed, Tail, read_batches
-from holdfast.logs.segmented import SegmentedGuest
+from holdfast.logs.segmented import LookAgainError, SegmentedGuest
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -57,13 +57,20 @@ class RaftWalGuest(SegmentedGuest[Sealed | Tail, Survey]):
         return self._meta.get_uint64(key)
 
     def read(self, index: int) -> bytes:
-        """One payload, its checksum verified.  OutOfRangeError if there is no such entry."""
+        """One payload, its checksum verified.  OutOfRangeError if there is no such entry.
+
+        ChangedError if the owner has removed the entry since the last refresh.
+        """
         # As every log reads, written out: one call less is a fifth of the time.
         counters, segment = self._counters, self._recent
         counters.log_entries_read += 1
         if segment is None or not segment.first_index <= index < segment.stop_index:
             segment = self._segment_of(index)
-        payload = segment.read(index)
+        try:
+            payload = segment.read(index)
+        except (FileNotFoundError, CorruptError) as error:
+            self._refuse_changed(segment, error)
+            raise
         counters.log_entry_bytes_read += len(payload)
         return payload
 
@@ -151,8 +158,13 @@ class RaftWalGuest(SegmentedGuest[Sealed | Tail, Survey]):
         return MetaStore(self._disk, read_only=True)
 
     def _look(self) -> Survey:
-        self._meta.refresh()
-        return survey(self._disk, self._meta.load())
+        txid = self._meta.refresh()
+        result = survey(self._disk, self._meta.load())
+        # The owner records a change in the meta store first.  So if files are missing or unknown,
+        # and the meta store has changed since it was read, this look compared two states.
+        if (result.damage or not result.is_made) and self._meta.refresh() != txid:
+            raise LookAgainError
+        return result
 
     def _show(self, result: Survey) -> None:
         segments: list[Sealed | Tail] = []

@@ -3,13 +3,14 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from holdfast.disk import Disk
+from holdfast.disk import Disk, File
 from holdfast.errors import CorruptError
 from holdfast.formats import raft_wal as fmt
 from holdfast.formats.raft_meta import SegmentMeta, State
 from holdfast.logs.log import Damage
+from holdfast.logs.raft_wal.copies import cut, scan_file, used_bytes
 from holdfast.logs.raft_wal.directory import header_of, name_of, parse_name
-from holdfast.logs.raft_wal.recovery import can_count_on, cut
+from holdfast.logs.raft_wal.recovery import can_count_on
 from holdfast.logs.raft_wal.segment import Sealed
 
 _MADE = "1970-01-01T00:00:00Z"  # when, nobody knows any more
@@ -79,9 +80,13 @@ def _described(disk: Disk, sizes: dict[str, int]) -> Iterator[SegmentMeta]:
         parsed = parse_name(name)
         if parsed is None:
             continue
-        data = _bytes_of(disk, name)
-        header = fmt.decode_header(data)
-        found = fmt.scan(data, verify=False)
+        file = disk.open(name)
+        try:
+            head = file.read_at(0, fmt.HEADER_SIZE)
+            found, _ = scan_file(file, size, verify=False)
+        finally:
+            file.close()
+        header = fmt.decode_header(head)
         meta = SegmentMeta(parsed[1], parsed[0], parsed[0], parsed[0] - 1, create_time=_MADE)
         meta = replace(meta, size_limit=min(size, fmt.SEGMENT_SIZE_MAX))
         if isinstance(header, fmt.Header) and (header.base_index, header.id) == parsed:
@@ -91,43 +96,51 @@ def _described(disk: Disk, sizes: dict[str, int]) -> Iterator[SegmentMeta]:
                 max_index=parsed[0] + len(found.starts) - 1,
                 index_start=found.index_start,
             )
-        elif not any(data[: fmt.HEADER_SIZE]):
+        elif not any(head):
             yield meta
 
 
 def _piece(disk: Disk, meta: SegmentMeta) -> Piece:
     try:
-        data = _bytes_of(disk, name_of(meta))
+        file = disk.open(name_of(meta))
     except FileNotFoundError:
         if not meta.sealed:
             return Piece(meta, (), (), ())
         damage = Damage(name_of(meta), 0, meta.min_index, meta.max_index, "missing")
         return Piece(meta, (), (), (damage,))
     try:
-        found, is_open_ended = _layout(disk, meta, data)
+        found, bad, is_open_ended = _layout(disk, meta, file)
     except CorruptError as error:
         damage = Damage(name_of(meta), error.offset, meta.min_index, meta.max_index, error.why)
         return Piece(meta, (), (), (damage,), is_open_ended=not meta.sealed)
-    return _judged(meta, data, found, is_open_ended=is_open_ended)
+    finally:
+        file.close()
+    return _judged(meta, found, set(bad), is_open_ended=is_open_ended)
 
 
-def _layout(disk: Disk, meta: SegmentMeta, data: memoryview) -> tuple[fmt.Scan, bool]:
+def _layout(disk: Disk, meta: SegmentMeta, file: File) -> tuple[fmt.Scan, list[int], bool]:
+    """Where batches are, which are unsound, and whether there may be more after them."""
     if meta.sealed and meta.index_start:
-        return Sealed(disk, meta, len(data)).judge(data)[0], False
-    header = fmt.decode_header(data)
-    found = fmt.scan(data, verify=False)
+        data = file.map()  # a sealed segment does not change
+        found = Sealed(disk, meta, len(data)).judge(data)[0]
+        return found, fmt.bad_batches(data, found), False
+    size = file.size()
+    header = fmt.decode_header(file.read_at(0, fmt.HEADER_SIZE))
+    found, bad = scan_file(file, size)
     if len(found.starts) and header != header_of(meta):
         raise CorruptError(name_of(meta), 0, f"its header says {header}")
-    bad = fmt.bad_batches(data, found)
-    if bad and not can_count_on(data, meta, found, bad):
+    if bad and not can_count_on(file, meta, found, bad):
         is_torn = bad[0] == len(found.commits) - 1
         found = cut(found, bad[0])
-        return found, not is_torn or fmt.ends_with_batch(data, found.stop)
-    return found, found.flaw is not None and fmt.ends_with_batch(data, found.stop)
+        return found, [], not is_torn or _goes_on(file, found.stop, size)
+    return found, bad, found.flaw is not None and _goes_on(file, found.stop, size)
 
 
-def _judged(meta: SegmentMeta, data: memoryview, found: fmt.Scan, *, is_open_ended: bool) -> Piece:
-    bad = set(fmt.bad_batches(data, found))
+def _goes_on(file: File, stop: int, size: int) -> bool:
+    return fmt.ends_with_batch(used_bytes(file, stop, size), stop)
+
+
+def _judged(meta: SegmentMeta, found: fmt.Scan, bad: set[int], *, is_open_ended: bool) -> Piece:
     runs: list[tuple[int, int]] = []
     stops, damage = [], []
     begin = meta.base_index
@@ -151,11 +164,3 @@ def _judged(meta: SegmentMeta, data: memoryview, found: fmt.Scan, *, is_open_end
         first = max(begin, meta.min_index)
         damage.append(Damage(name_of(meta), found.stop, first, meta.max_index, "not found"))
     return Piece(meta, tuple(runs), tuple(stops), tuple(damage), is_open_ended)
-
-
-def _bytes_of(disk: Disk, name: str) -> memoryview:
-    file = disk.open(name)
-    try:
-        return file.map()  # the map outlives the file
-    finally:
-        file.close()

@@ -16,15 +16,14 @@ and read from the disk and not from a cache that a failed sync may have left lyi
 
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from holdfast.cuts import keep_aside
-from holdfast.disk import Disk
+from holdfast.disk import Disk, File
 from holdfast.formats import raft_wal as fmt
 from holdfast.formats.flaw import Flaw
 from holdfast.formats.raft_entry import decode_entry
 from holdfast.formats.raft_meta import SegmentMeta, State
 from holdfast.logs.log import Damage
+from holdfast.logs.raft_wal.copies import cut, scan_file, used_bytes
 from holdfast.logs.raft_wal.directory import (
     contradictions,
     disagreements,
@@ -54,6 +53,11 @@ class Survey:
         return segments[-1] if segments and not segments[-1].sealed else None
 
     @property
+    def is_made(self) -> bool:
+        """Does the file of the tail exist, as far as there is a tail?"""
+        return self.tail is None or name_of(self.tail) in self.sizes
+
+    @property
     def unsynced(self) -> str | None:
         return name_of(self.tail) if self.tail and len(self.found.commits) else None
 
@@ -77,22 +81,25 @@ def survey(disk: Disk, state: State | None) -> Survey:
     if tail is not None and name_of(tail) in sizes:
         file = disk.open(name_of(tail))
         try:
-            _judge_tail(result, tail, file.map())
+            _judge_tail(result, tail, file)
         finally:
             file.close()
     _judge_promise(result)
     return result
 
 
-def _judge_tail(result: Survey, tail: SegmentMeta, data: memoryview) -> None:
-    """Only the last batch can be torn: all before it were synced before it was written."""
-    name, found = name_of(tail), fmt.scan(data, verify=False)
-    bad = fmt.bad_batches(data, found)
+def _judge_tail(result: Survey, tail: SegmentMeta, file: File) -> None:
+    """Only the last batch can be torn: all before it were synced before it was written.
+
+    Everything is judged on copies: an owner may be writing to this file.
+    """
+    name, size = name_of(tail), result.sizes[name_of(tail)]
+    found, bad = scan_file(file, size)
     flaw, is_torn = found.flaw, not bad or bad[0] == len(found.commits) - 1
-    if bad and not can_count_on(data, tail, found, bad):
+    if bad and not can_count_on(file, tail, found, bad):
         flaw = Flaw(int(found.begins[bad[0]]), fmt.BAD_CHECKSUM)
         found, bad = cut(found, bad[0]), []
-    result.found, result.rest = found, _used(data[found.stop :])
+    result.found, result.rest = found, used_bytes(file, found.stop, size)
     if flaw is None and result.rest:
         flaw = Flaw(found.stop, "bytes behind unwritten space")
     for k in bad:
@@ -102,10 +109,10 @@ def _judge_tail(result: Survey, tail: SegmentMeta, data: memoryview) -> None:
             span = max(first, tail.min_index), last
             damage = Damage(name, int(found.begins[k]), *span, fmt.BAD_CHECKSUM)
             result.damage.append(damage)
-    header = fmt.decode_header(data)
+    header = fmt.decode_header(file.read_at(0, fmt.HEADER_SIZE))
     if len(found.commits) and 0 not in bad and header != header_of(tail):
         result.damage.append(Damage(name, 0, 0, 0, f"its header says {header}"))
-    if flaw is not None and not (is_torn and not fmt.ends_with_batch(data, found.stop)):
+    if flaw is not None and not (is_torn and not fmt.ends_with_batch(result.rest, found.stop)):
         lost = tail.base_index + len(found.starts)
         why = f"{flaw.why}, and other batches are behind it"
         result.damage.append(Damage(name, found.stop, lost, lost, why))
@@ -113,7 +120,7 @@ def _judge_tail(result: Survey, tail: SegmentMeta, data: memoryview) -> None:
         result.torn = Damage(name, found.stop, 0, 0, flaw.why, torn=True)
 
 
-def can_count_on(data: memoryview, tail: SegmentMeta, found: fmt.Scan, bad: list[int]) -> bool:
+def can_count_on(file: File, tail: SegmentMeta, found: fmt.Scan, bad: list[int]) -> bool:
     """Are the entries behind each unsound batch what their number in the row says?
 
     In an unsound batch a length may be wrong and an entry skipped.  Raft entries know their index.
@@ -127,25 +134,10 @@ def can_count_on(data: memoryview, tail: SegmentMeta, found: fmt.Scan, bad: list
         if k + 1 in bad:
             continue
         start = int(found.starts[i]) + fmt.FRAME_HEADER_SIZE
-        entry = decode_entry(bytes(data[start : start + int(found.lengths[i])]))
+        entry = decode_entry(file.read_at(start, int(found.lengths[i])))
         if isinstance(entry, Flaw) or entry.index != tail.base_index + i:
             return False
     return True
-
-
-def cut(found: fmt.Scan, k: int) -> fmt.Scan:
-    """Only the first k batches."""
-    count, begin = int(found.counts[k - 1]) if k else 0, int(found.begins[k])
-    return fmt.Scan(
-        found.starts[:count],
-        found.lengths[:count],
-        found.begins[:k],
-        found.commits[:k],
-        found.counts[:k],
-        0,  # an index is in the last batch, and that is cut off
-        begin,
-        None,
-    )
 
 
 def _judge_promise(result: Survey) -> None:
@@ -197,13 +189,6 @@ def settle(disk: Disk, result: Survey) -> None:
         file.sync()
     finally:
         file.close()
-
-
-def _used(data: memoryview) -> bytes:
-    """All up to the last byte that is not zero."""
-    if not len(data) or not np.frombuffer(data, np.uint8).any():
-        return b""
-    return bytes(data).rstrip(b"\0")
 
 
 def remove_orphans(disk: Disk, result: Survey) -> None:

@@ -8,6 +8,7 @@ from holdfast.errors import CorruptError
 from holdfast.formats import raft_wal as fmt
 from holdfast.formats.raft_meta import SegmentMeta
 from holdfast.logs.log import Damage, OnDamage, SegmentInfo
+from holdfast.logs.raft_wal.copies import scan_file
 from holdfast.logs.raft_wal.directory import parse_name
 from holdfast.logs.raft_wal.guest import RaftWalGuest
 from holdfast.logs.raft_wal.segment import Tail
@@ -35,8 +36,7 @@ def scan_segment(
     meta = SegmentMeta(parsed[1], parsed[0], segment.first_index, segment.last_index)
     file = disk.open(segment.name)
     try:
-        data = file.map()
-        found = fmt.scan(data, verify=False)
+        found, _ = scan_file(file, file.size(), verify=False)
         stop_index = meta.base_index + len(found.starts)
         tail = Tail(file, meta, found if len(found.starts) else fmt.NOTHING)
         end = max(start, min(stop, stop_index))
