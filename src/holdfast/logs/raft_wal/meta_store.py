@@ -9,14 +9,14 @@ other out.  A guest takes no lock: what it shows is one whole transaction, and s
 """
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from itertools import count
 from typing import Self
 
 from holdfast import runtime
 from holdfast.disk import Disk, File, Lock
-from holdfast.errors import CorruptError, HoldfastError, PoisonedError
+from holdfast.errors import ChangedError, CorruptError, PoisonedError
 from holdfast.formats import bolt
 from holdfast.formats.bolt import Bucket, Image
 from holdfast.formats.flaw import Flaw
@@ -25,7 +25,7 @@ from holdfast.formats.raft_meta import State, decode_state, encode_state, seal_h
 META_STORE = "wal-meta.db"
 
 _META, _STABLE, _STATE_KEY = b"wal-meta", b"stable", b"m"
-_LOOKS_MAX = 20
+_LOOKS_MAX = 100
 _HEAD_SIZE = 2**16 + 2**12  # the second meta page is behind the first, whatever the page size
 _ADVICE = "`holdfast log repair` can make it anew from the segments"
 
@@ -145,7 +145,7 @@ class MetaStore(runtime.Closing):
 
     def _open(self, lock: "RaftOwnership") -> None:
         if META_STORE not in self._disk.list():
-            _refuse_if_segments(self._disk)
+            _refuse_if_segments(self._disk.list())
             self._disk.create(META_STORE, _new_file({}, {}))
         lock.hold_store()
         self._file = self._disk.open(META_STORE, writable=True)
@@ -155,24 +155,28 @@ class MetaStore(runtime.Closing):
         self._image = _sound(_decoded(self._file.read_at(0, self._file.size())))
 
     def _look(self) -> Image | None:
-        if META_STORE not in self._disk.list():
-            _refuse_if_segments(self._disk)
+        names = self._disk.list()
+        try:
+            file = self._disk.open(META_STORE)
+        except FileNotFoundError:  # it is made before any segment is
+            _refuse_if_segments(names)
             return None
-        file = self._disk.open(META_STORE)
         try:
             for _ in range(_LOOKS_MAX):
-                size = self._disk.list().get(META_STORE, 0)
-                head_size = min(size, _HEAD_SIZE)
-                newest = bolt.decode_newest(file.read_at(0, head_size))
-                image = _decoded(file.read_at(0, size))
+                size = file.size()
+                data = file.read_at(0, size)
+                # Pages of a transaction are written over only after its successor's meta page is.
+                # So this copy is whole if no newer meta page has come until now.
+                newest = bolt.decode_newest(file.read_at(0, min(size, _HEAD_SIZE)))
+                if newest != bolt.decode_newest(data[:_HEAD_SIZE]) or file.size() != size:
+                    continue
+                image = _decoded(data)
                 if image != self._image:
                     file.sync()  # what a guest shows must not vanish in a power cut
-                # Pages of a transaction are written over only after its successor's meta page is.
-                if newest == bolt.decode_newest(file.read_at(0, head_size)):
-                    return _sound(image)
+                return _sound(image)
         finally:
             file.close()
-        raise HoldfastError(f"{META_STORE} has changed during {_LOOKS_MAX} looks; try again")
+        raise ChangedError(f"{META_STORE} has changed during {_LOOKS_MAX} looks; try again")
 
     # Reading and writing
 
@@ -256,8 +260,8 @@ class RaftOwnership:
                 lock.release()
 
 
-def _refuse_if_segments(disk: Disk) -> None:
-    if any(name.endswith(".wal") for name in disk.list()):
+def _refuse_if_segments(names: Iterable[str]) -> None:
+    if any(name.endswith(".wal") for name in names):
         # The original would begin a new log here, and then delete the segments of the old one.
         raise CorruptError(META_STORE, 0, f"missing, though there are segments; {_ADVICE}")
 
