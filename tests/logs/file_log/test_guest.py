@@ -1,7 +1,9 @@
+from contextlib import suppress
+
 import pytest
 
-from holdfast.disk import OsDisk
-from holdfast.errors import CorruptError, HoldfastError, OutOfRangeError
+from holdfast.disk import OsDisk, OsFile
+from holdfast.errors import ChangedError, CorruptError, HoldfastError, OutOfRangeError
 from holdfast.logs.file_log import FileEntry, FileLog, FileLogGuest
 from holdfast.logs.file_log.tasks import check_segment, scan_segment
 from holdfast.logs.log import Damage, Described, Inspectable
@@ -201,3 +203,80 @@ def test_an_owner_beside_it_is_not_disturbed(tmp_path: pytest.TempPathFactory) -
         assert guest.refresh() == 100
         assert log.append([b"y"]) == 101
         assert (guest.refresh(), guest.read(101)) == (101, b"y")
+
+
+# Beside an owner who rolls back and appends again, in the same places of the same files
+
+
+def filled(disk: SimDisk, generation: bytes = b"old") -> FileLog:
+    log = owner(disk)
+    log.append([b"%b %d" % (generation, number) for number in range(10, 60)])
+    return log
+
+
+def replaced(log: FileLog, last: int) -> None:
+    count = log.last_index - last
+    log.truncate_tail(last)
+    log.append([b"new %d" % number for number in range(10 + last, 10 + last + count)])
+
+
+def test_a_rollback_does_not_change_what_a_guest_has_read() -> None:
+    disk = SimDisk()
+    with filled(disk) as log, FileLogGuest(disk) as guest:
+        batches = list(guest.scan())
+        replaced(log, 2)
+        payloads = [each for batch in batches for each in batch.column("payload").to_pylist()]
+        assert payloads == [b"old %d" % number for number in range(10, 60)]
+
+
+def read_beside(index: int, number: int) -> tuple[bytes, int]:
+    """Read an entry; after that many reads of the disk the owner replaces it by one of the same
+    length.  Return what was shown, if anything, and how many reads there were."""
+    disk = SimDisk()
+    with filled(disk) as log, FileLogGuest(disk) as guest:
+        posix, pread, reads = disk.posix, disk.posix.pread, 0
+
+        def beside(fd: int, size: int, offset: int) -> bytes:
+            nonlocal reads
+            data, reads = pread(fd, size, offset), reads + 1
+            if reads == number:
+                replaced(log, index - 1)
+            return data
+
+        posix.pread = beside  # type: ignore[method-assign]
+        shown = b""
+        with suppress(ChangedError):
+            shown = guest.read(index)
+        posix.pread = pread  # type: ignore[method-assign]
+        guest.refresh()
+        assert guest.read(index) == (b"new %d" if reads >= number else b"old %d") % (index + 9)
+        return shown, reads
+
+
+@pytest.mark.parametrize("index", [7, 50])  # in a full file, and in the last
+def test_a_guest_is_told_of_a_rollback_in_the_midst_of_a_read(index: int) -> None:
+    _, reads = read_beside(index, 100)
+    shown = [read_beside(index, number)[0] for number in range(1, reads + 1)]
+    assert b"" in shown
+    assert set(shown) <= {b"", b"old %d" % (index + 9), b"new %d" % (index + 9)}
+
+
+def test_a_guest_maps_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rollback changes files in place, and an owner cuts the last one."""
+    disk = SimDisk()
+    with filled(disk) as log:
+        log.state.update({"currentTerm": 7, "votedFor": "a"})
+
+        def refuse(file: OsFile) -> memoryview:
+            raise AssertionError("a file that another process may write to is mapped")
+
+        monkeypatch.setattr(OsFile, "map", refuse)
+        with FileLogGuest(disk) as guest:
+            assert [guest.read(index) for index in (1, 50)] == [b"old 10", b"old 59"]
+            for batch in guest.scan():
+                assert guest.decode_columns(batch) is not None
+            assert guest.check_whole() == []
+            assert guest.facts()
+            for segment in guest.segments():
+                assert check_segment(disk, segment) is None
+                assert list(scan_segment(disk, segment, segment.first_index, segment.last_index))

@@ -4,9 +4,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from holdfast.disk import Disk
+from holdfast.disk import Disk, File
 from holdfast.errors import CorruptError, HoldfastError
-from holdfast.formats import snapshot_file
+from holdfast.formats import rlog, snapshot_file
 from holdfast.formats.flaw import Flaw
 from holdfast.formats.rlog_entry import ENTRY_HEADER_SIZE, FileEntry, decode_entry
 from holdfast.formats.token_file import Meta
@@ -14,6 +14,7 @@ from holdfast.logs.file_log.columns import entry_columns
 from holdfast.logs.file_log.directory import (
     SNAPSHOT,
     STATE,
+    Found,
     base_name,
     read_snapshot_head,
     reader,
@@ -24,7 +25,7 @@ from holdfast.logs.file_log.intent import INTENT
 from holdfast.logs.file_log.part import Full, Last, Part
 from holdfast.logs.file_log.recovery import Survey, survey
 from holdfast.logs.file_log.state import read_state
-from holdfast.logs.file_log.tail import judge_tail
+from holdfast.logs.file_log.tail import TailState, judge_tail
 from holdfast.logs.log import Damage, SegmentInfo
 from holdfast.logs.segmented import SegmentedGuest
 
@@ -42,6 +43,7 @@ class FileLogGuest(SegmentedGuest[Part, Survey]):
     """
 
     _files_are = "files"
+    _is_shared = True  # with an owner in another process
 
     def __init__(self, disk: Disk) -> None:
         self._first = 1
@@ -69,7 +71,10 @@ class FileLogGuest(SegmentedGuest[Part, Survey]):
         return self.term_at(self.last_index)
 
     def read(self, index: int) -> bytes:
-        """One payload.  OutOfRangeError if there is no such entry."""
+        """One payload.  OutOfRangeError if there is no such entry.
+
+        ChangedError if the owner has removed or replaced the entry since the last refresh.
+        """
         return self._entry(index)[ENTRY_HEADER_SIZE:]
 
     def get_entry(self, index: int) -> FileEntry:
@@ -133,12 +138,20 @@ class FileLogGuest(SegmentedGuest[Part, Survey]):
         """Read one index file from end to end and look at every entry."""
         part = next((part for part in self._segments if part.name == name), None)
         if part is not None and isinstance(part, Full):
-            return self._broken.get(name) or part.check()
+            return self._broken.get(name) or self._checked(part)
         result = self._look_twice()
         known = next((damage for damage in result.all_damage() if damage.file == name), None)
         if part is None and known is None:
             raise FileNotFoundError(f"the log has no index file {name}")
-        return known or (part.check() if part else None)
+        return known or (self._checked(part) if part else None)
+
+    def _checked(self, part: Part) -> Damage | None:
+        """Check one file.  ChangedError if it looks damaged and has changed since it was found."""
+        damage = part.check()
+        if damage is not None and self._is_shared:
+            error = CorruptError(damage.file, damage.offset, damage.why)
+            self._refuse_changed(part, error)
+        return damage
 
     def decode_columns(self, batch: "pa.RecordBatch") -> "pa.RecordBatch | None":
         """The entries of a scanned batch, taken apart: term, type, request_id and data."""
@@ -169,16 +182,23 @@ class FileLogGuest(SegmentedGuest[Part, Survey]):
             if found is result.files[-1]:
                 assert result.tail is not None, "judged, as its head is sound"
                 file = self._disk.open(found.name)
-                parts.append(Last(self._disk, found, found.head, result.tail, file))
+                parts.append(self._last_part(found, found.head, result.tail, file))
             else:
                 stop = min(result.files[number + 1].index, found.head.header.stop_index)
-                parts.append(Full(self._disk, found, found.head, stop - found.index))
+                count, shared = stop - found.index, self._is_shared
+                parts.append(Full(self._disk, found, found.head, count, is_shared=shared))
         self._snapshot = result.snapshot
         self._first = result.first_index
         self._publish(tuple(parts))
         self.damage = tuple(result.damage)
         last = result.files[-1].name if result.files else ""
         self._broken = {d.file: d for d in result.damage if d.first_index and d.file != last}
+
+    def _last_part(self, found: Found, head: rlog.Head, tail: TailState, file: File) -> Last:
+        return Last(self._disk, found, head, tail, file, is_shared=self._is_shared)
+
+    def _is_current(self, segment: Part) -> bool:
+        return segment.is_unchanged()
 
     def _follow(self) -> bool:
         """See what is new at the end of the last file; False if more than that may have changed."""
@@ -195,6 +215,8 @@ class FileLogGuest(SegmentedGuest[Part, Survey]):
         file = self._disk.open(last.name)  # anew: it may have been removed and made again
         state = judge_tail(file, last.head, sizes[name])
         is_same = np.array_equal(state.slots[: last.count], last.slots[: last.count])
+        # A rollback replaces the last entry that is known here, whatever else it replaces.
+        is_same = is_same and last.final_header(file) == last.known_header
         if state.flaw or state.count < last.count or not is_same:
             file.close()
             return False
@@ -216,7 +238,11 @@ class FileLogGuest(SegmentedGuest[Part, Survey]):
         part = self._recent
         if part is None or not max(self._first, part.first_index) <= index < part.stop_index:
             part = self._segment_of(index)
-        return part.read(index)
+        try:
+            return part.read(index)
+        except (FileNotFoundError, CorruptError) as error:
+            self._refuse_changed(part, error)
+            raise
 
     def _doubt(self, segment: Part, index: int) -> Damage | None:
         if segment.first_index <= index and (damage := super()._doubt(segment, index)):

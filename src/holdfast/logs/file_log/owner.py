@@ -29,6 +29,8 @@ _CAPACITY_MAX = 2**20  # the indexes of one directory, behind which the original
 class Owner(FileLogGuest):
     """A guest that has the lock, and so may change which files there are."""
 
+    _is_shared = False
+
     def __init__(
         self,
         disk: Disk,

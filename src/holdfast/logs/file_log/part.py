@@ -1,4 +1,10 @@
-"""One index file, open for reading: a full one where it lies in a memory map, the last with reads.
+"""One index file, open for reading.
+
+An owner maps its full files into memory.  A guest maps nothing: a rollback by the owner changes
+full files too, in place.  So a guest reads copies, and looks afterwards whether the slots are still
+those that it knows and the last entry still has its request id.  A rollback clears slots before
+anything else is written, and whatever is written then has other request ids: so a copy that passes
+is what the owner wrote for these indexes.
 
 There are no checksums.  What can be seen is: slots that do not follow on each other, entries that
 end behind the file, are shorter than their header, or of a type that there is not.  Such entries
@@ -7,12 +13,12 @@ are never served.
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from holdfast.disk import Disk, File
-from holdfast.errors import CorruptError
+from holdfast.errors import ChangedError, CorruptError
 from holdfast.formats import rlog
 from holdfast.formats.rlog_entry import (
     CHECKPOINT,
@@ -23,7 +29,7 @@ from holdfast.formats.rlog_entry import (
     decode_headers,
 )
 from holdfast.formats.views import binary_views
-from holdfast.logs.file_log.directory import Found
+from holdfast.logs.file_log.directory import Found, reader
 from holdfast.logs.file_log.tail import TailState, bad_entries
 from holdfast.logs.log import BATCH_ENTRIES_MAX, BATCH_SIZE_MAX, Damage, OnDamage
 
@@ -37,9 +43,12 @@ _BLANK = bytes(ENTRY_HEADER_SIZE)
 class Part(ABC):
     """Entries first_index..stop_index-1 of a log, in the file where they are."""
 
-    def __init__(self, disk: Disk, found: Found, head: rlog.Head, count: int) -> None:
+    def __init__(
+        self, disk: Disk, found: Found, head: rlog.Head, count: int, *, is_shared: bool = False
+    ) -> None:
         self.disk, self.name, self.size, self.head = disk, found.name, found.size, head
         self.first_index, self.count = found.index, count
+        self.is_shared = is_shared  # with an owner in another process, who may change the file
 
     @property
     def stop_index(self) -> int:
@@ -50,6 +59,8 @@ class Part(ABC):
         slot = index - self.first_index
         begin, end = self._bounds_of(slot)
         entry = self._read(begin, end)
+        if self.is_shared:
+            self._confirm(slot, slot + 1, begin, entry[:ENTRY_HEADER_SIZE])
         if (
             len(entry) < max(end - begin, ENTRY_HEADER_SIZE)
             or entry[TYPE_OFFSET] > CHECKPOINT
@@ -61,7 +72,7 @@ class Part(ABC):
     def headers(self, first: int, stop: int) -> EntryHeaders:
         """The headers of entries first..stop-1."""
         bounds = self._bounds(first - self.first_index, stop - self.first_index)
-        region = self._region(int(bounds[0]), int(bounds[-1]))
+        region = self._confirmed(first - self.first_index, bounds)
         return decode_headers(region, bounds[:-1] - bounds[0])
 
     def scan(
@@ -77,7 +88,7 @@ class Part(ABC):
         bounds = self._bounds(start - self.first_index, end - self.first_index)
         for first, last in _cut(bounds):
             here = bounds[first : last + 1]
-            region = self._region(int(here[0]), int(here[-1]))
+            region = self._confirmed(start + first - self.first_index, here)
             yield from self._batches(region, here, start + first, on_damage, verify=verify)
         if end < stop:
             offset, why = self._unsound()
@@ -132,6 +143,58 @@ class Part(ABC):
     def _bounds(self, first: int, stop: int) -> Offsets:
         """Where entries first..stop-1 of this file begin and end, counted from its start."""
 
+    def is_unchanged(self) -> bool:
+        """Does the file still show the entries that are known here?"""
+        try:
+            file = self.disk.open(self.name)
+        except FileNotFoundError:
+            return False
+        try:
+            return self._is_same(file) and self._has_slots(file, 0, self.count)
+        finally:
+            file.close()
+
+    def _is_same(self, file: File) -> bool:
+        """Is this the file that was found, and not a later one of the same name?"""
+        return rlog.decode_head(reader(file)) == self.head
+
+    def _has_slots(self, file: File, first: int, stop: int) -> bool:
+        known = self._ends(first, stop).tobytes()
+        return file.read_at(rlog.TABLE_START + rlog.SLOT_SIZE * first, len(known)) == known
+
+    def _confirmed(self, slot: int, bounds: Offsets) -> memoryview:
+        """The bytes of the entries between these bounds, of which the first is that of `slot`."""
+        region = self._region(int(bounds[0]), int(bounds[-1]))
+        if self.is_shared and len(bounds) > 1:
+            last = int(bounds[-2])
+            header = bytes(region[last - int(bounds[0]) :][:ENTRY_HEADER_SIZE])
+            self._confirm(slot, slot + len(bounds) - 1, last, header)
+        return region
+
+    def _confirm(self, first: int, stop: int, last: int, header: bytes) -> None:
+        """Refuse a copy of entries first..stop-1 that a rollback may have changed meanwhile.
+
+        The last of them begins at byte `last`, where the copy has `header`.
+        """
+        file = self._source()
+        same = self._has_slots(file, max(first - 1, 0), stop)
+        if not same or file.read_at(last, len(header)) != header:
+            raise self._changed()
+
+    def _changed(self) -> ChangedError:
+        return ChangedError(
+            f"{self.name} was rolled back or replaced since the last refresh; "
+            "refresh, and read again"
+        )
+
+    @abstractmethod
+    def _source(self) -> File:
+        """The file that entries are read from."""
+
+    @abstractmethod
+    def _ends(self, first: int, stop: int) -> rlog.Slots:
+        """Slots first..stop-1 as they are known."""
+
     def _read(self, begin: int, end: int) -> bytes:
         return bytes(self._region(begin, end))
 
@@ -172,57 +235,96 @@ class Part(ABC):
             first = one + 1
 
 
+class _Open(NamedTuple):
+    """A full file that is being read: mapped, or to be read if it is shared with an owner."""
+
+    file: File
+    data: memoryview | None
+    ends: rlog.Slots
+    bounds: Offsets
+    sound: int
+    why: str
+
+
 class Full(Part):
     """A file that has a successor.  It may be cut by a rollback, and then is not this any more."""
 
-    _open: tuple[memoryview, Offsets, int, str] | None = None
+    _open: _Open | None = None
 
     @property
     def sound(self) -> int:
-        return (self._open or self._load())[2]
+        return (self._open or self._load()).sound
 
     def unload(self) -> None:
         self._open = None
 
-    def _load(self) -> tuple[memoryview, Offsets, int, str]:
+    def _load(self) -> _Open:
         file = self.disk.open(self.name)
-        try:
-            data = file.map()  # the map outlives the file
-        finally:
-            file.close()
-        slots = rlog.decode_slots(data[rlog.TABLE_START : self.head.header.table_stop])
-        ends = slots[: self.count]
-        sound, why = count_sound(ends, len(data) - self.head.data_start)
+        table = file.read_at(rlog.TABLE_START, rlog.SLOT_SIZE * self.head.header.capacity)
+        data = None if self.is_shared else file.map()
+        ends = rlog.decode_slots(table)[: self.count]
+        sound, why = count_sound(ends, file.size() - self.head.data_start)
         bounds = np.empty(len(ends) + 1, np.int64)
         bounds[0], bounds[1:] = 0, ends
-        self._open = data, bounds + self.head.data_start, sound, why
-        return self._open
+        found = _Open(file, data, ends, bounds + self.head.data_start, sound, why)
+        if self.is_shared:
+            self._refuse_other(found)
+        self._open = found
+        return found
+
+    def _refuse_other(self, found: _Open) -> None:
+        """Refuse a file that was rolled back since it was found, or made again."""
+        last = found.ends[-1:]
+        is_cut = bool(last.size) and not last[0]  # it was full when it was found
+        if is_cut or not self._is_same(found.file):
+            raise self._changed()
+        if found.sound < self.count:
+            ends = rlog.encode_slots(found.ends)
+            if found.file.read_at(rlog.TABLE_START, len(ends)) != ends:
+                raise self._changed()
+
+    def _source(self) -> File:
+        return (self._open or self._load()).file
+
+    def _ends(self, first: int, stop: int) -> rlog.Slots:
+        return (self._open or self._load()).ends[first:stop]
 
     def _bounds_of(self, slot: int) -> tuple[int, int]:
-        _, bounds, sound, _ = self._open or self._load()
-        if slot >= sound:
+        loaded = self._open or self._load()
+        if slot >= loaded.sound:
             return super()._bounds_of(slot)
-        return bounds.item(slot), bounds.item(slot + 1)
+        return loaded.bounds.item(slot), loaded.bounds.item(slot + 1)
 
     def _bounds(self, first: int, stop: int) -> Offsets:
-        return (self._open or self._load())[1][first : stop + 1]
+        return (self._open or self._load()).bounds[first : stop + 1]
 
     def _region(self, begin: int, end: int) -> memoryview:
-        return (self._open or self._load())[0][begin:end]
+        loaded = self._open or self._load()
+        if loaded.data is not None:
+            return loaded.data[begin:end]
+        return memoryview(loaded.file.read_at(begin, end - begin))
 
     def _unsound(self) -> tuple[int, str]:
-        _, _, sound, why = self._open or self._load()
-        return rlog.TABLE_START + rlog.SLOT_SIZE * sound, why
+        loaded = self._open or self._load()
+        return rlog.TABLE_START + rlog.SLOT_SIZE * loaded.sound, loaded.why
 
 
 class Last(Part):
     """The file that takes entries.  `count` grows last, so readers see only what is durable."""
 
     def __init__(
-        self, disk: Disk, found: Found, head: rlog.Head, state: TailState, file: File
+        self,
+        disk: Disk,
+        found: Found,
+        head: rlog.Head,
+        state: TailState,
+        file: File,
+        *,
+        is_shared: bool = False,
     ) -> None:
-        super().__init__(disk, found, head, state.count)
+        super().__init__(disk, found, head, state.count, is_shared=is_shared)
         self.slots, self.file, self._state = state.slots, file, state
+        self.known_header = self.final_header(file) if is_shared else b""
 
     @property
     def sound(self) -> int:
@@ -239,6 +341,12 @@ class Last(Part):
         self.file, self.size = file, size  # the old one closes when its last reader lets go
         self.slots, self._state = state.slots, state
         self.count = state.count
+        self.known_header = self.final_header(file)
+
+    def final_header(self, file: File) -> bytes:
+        """The header of the last entry that is known here, as it stands in a file."""
+        begin = int(self.slots[self.count - 2]) if self.count > 1 else 0
+        return file.read_at(self.head.data_start + begin, ENTRY_HEADER_SIZE)
 
     def push(self, ends: rlog.Slots) -> None:
         """Show entries that are durable and follow on what is here."""
@@ -247,9 +355,17 @@ class Last(Part):
         self.count += len(ends)
 
     def headers(self, first: int, stop: int) -> EntryHeaders:
-        """From a map: of large entries only the pages with a header are touched."""
+        """From a map, if the owner asks: of large entries only pages with a header are touched."""
+        if self.is_shared:
+            return super().headers(first, stop)
         bounds = self._bounds(first - self.first_index, stop - self.first_index)
         return decode_headers(self.file.map(), bounds[:-1])
+
+    def _source(self) -> File:
+        return self.file
+
+    def _ends(self, first: int, stop: int) -> rlog.Slots:
+        return self.slots[first:stop]
 
     def unload(self) -> None:
         """There is nothing to let go of: it is read with plain reads."""

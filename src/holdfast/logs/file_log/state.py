@@ -17,10 +17,12 @@ from isal.isal_zlib import crc32
 from holdfast import runtime
 from holdfast.cuts import keep_aside
 from holdfast.disk import Disk, File, Lock
-from holdfast.errors import CorruptError, HoldfastError, PoisonedError
+from holdfast.errors import ChangedError, CorruptError, HoldfastError, PoisonedError
 from holdfast.formats import state_file as fmt
 from holdfast.logs.file_log.directory import STATE
 from holdfast.logs.file_log.history import Stamps, replace, sweep
+
+_LOOKS_MAX = 100
 
 RAFT_STATE: dict[str, Any] = {
     "currentTerm": 0,
@@ -45,8 +47,18 @@ def read_state(
     disk: Disk, name: str = STATE, defaults: Mapping[str, Any] = RAFT_STATE
 ) -> dict[str, Any]:
     """The properties in a state file, without owning it; empty if there is none."""
-    loaded = _load(disk, name, defaults)
-    return {} if loaded is None else _values(loaded, defaults)
+    for _ in range(_LOOKS_MAX):
+        data, redo = _read(disk, name), _read(disk, redo_name(name))
+        try:
+            loaded = _judge(name, data, redo, defaults)
+        except CorruptError:
+            if _read(disk, name) == data:
+                raise
+            continue  # the owner was writing to it
+        is_quiet = loaded is None or (loaded.redo is None and loaded.states.flaw is None)
+        if is_quiet or _read(disk, name) == data:
+            return {} if loaded is None else _values(loaded, defaults)
+    raise ChangedError(f"{name} changed during {_LOOKS_MAX} looks at it; try again")
 
 
 def redo_name(name: str) -> str:
@@ -198,10 +210,16 @@ class StateFile(runtime.Closing):
 
 
 def _load(disk: Disk, name: str, keys: Mapping[str, Any]) -> _Loaded | None:
-    data = _read(disk, name)
+    return _judge(name, _read(disk, name), _read(disk, redo_name(name)), keys)
+
+
+def _judge(
+    name: str, data: bytes | None, redo_data: bytes | None, keys: Mapping[str, Any]
+) -> _Loaded | None:
+    """What a state file holds, by copies of it and of the append that may be under way."""
     if data is None:
         return None
-    redo = fmt.decode_redo(_read(disk, redo_name(name)) or b"")
+    redo = fmt.decode_redo(redo_data or b"")
     if redo is not None and redo.offset < len(data) <= redo.offset + len(redo.record):
         before, tail = data[: redo.offset], data[redo.offset :]
         if crc32(before) == redo.prefix_crc32 and tail != redo.record:
@@ -222,7 +240,7 @@ def _read(disk: Disk, name: str) -> bytes | None:
     except FileNotFoundError:
         return None
     try:
-        return bytes(file.map())
+        return file.read_at(0, file.size())  # a copy: the owner may cut the file
     finally:
         file.close()
 

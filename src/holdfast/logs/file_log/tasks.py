@@ -38,7 +38,8 @@ def scan_segment(
         if on_damage is None:
             raise CorruptError(segment.name, flaw.offset, flaw.why)
         return on_damage(Damage(segment.name, flaw.offset, start, stop - 1, flaw.why))
-    part = Full(disk, found, found.head, segment.last_index + 1 - index)
+    count = segment.last_index + 1 - index
+    part = Full(disk, found, found.head, count, is_shared=segment.state != "damaged")
     yield from part.scan(start, stop, on_damage, verify=verify)
 
 
