@@ -4,17 +4,20 @@ Indexes stay contiguous and keep their meaning, so a damaged stretch cannot simp
 either what comes before it is kept, or what comes after.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Generic, Literal, Self, TypeVar
+from typing import Any, Generic, Literal, Self, TypeVar
 
-from holdfast.errors import HoldfastError
+from holdfast.errors import ChangedError, HoldfastError
 from holdfast.logs.log import Damage
 
 Keep = Literal["before", "after"]
 Span = tuple[int, int]  # of indexes, both ends included
 
 Step = TypeVar("Step")
+Plan = TypeVar("Plan", bound="RepairPlan[Any]")
+
+_LOOKS_MAX = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +37,24 @@ class RepairPlan(Generic[Step]):
         """Only what was shown to someone is carried out."""
         if now != self:
             raise HoldfastError("the log has changed since this repair was planned; plan it again")
+
+
+def settled(look: Callable[[], Plan]) -> Plan:
+    """Plan until two plans agree, or there is nothing to repair.
+
+    A plan is made without the lock.  Beside a live owner names and bytes are not read at one
+    instant, and may seem to contradict each other; what is damaged looks the same a second time.
+    """
+    seen: Plan | None = None
+    for _ in range(_LOOKS_MAX):
+        try:
+            plan = look()
+        except FileNotFoundError:  # removed between the look at names and at bytes
+            continue
+        if all(damage.torn for damage in plan.damage) or plan == seen:
+            return plan
+        seen = plan
+    raise ChangedError(f"the log changed during {_LOOKS_MAX} looks at it; stop its owner first")
 
 
 def check_keep(keep: Keep) -> None:

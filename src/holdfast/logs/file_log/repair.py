@@ -23,7 +23,7 @@ from holdfast.logs.file_log.intent import INTENT
 from holdfast.logs.file_log.log import FileLog
 from holdfast.logs.file_log.pieces import Piece, pieces_of, run_after, run_before
 from holdfast.logs.file_log.recovery import Survey, survey
-from holdfast.logs.repairing import Keep, RepairPlan, check_keep
+from holdfast.logs.repairing import Keep, RepairPlan, check_keep, settled
 
 Action = Literal["set aside", "cut", "rewrite", "restore", "make"]
 
@@ -51,6 +51,10 @@ class Step:
 def plan_repair(disk: Disk, *, keep: Keep = "before") -> RepairPlan[Step]:
     """Read everything, change nothing, and say what repair would keep and lose."""
     check_keep(keep)
+    return settled(lambda: _plan(disk, keep))
+
+
+def _plan(disk: Disk, keep: Keep) -> RepairPlan[Step]:
     found = survey(disk)
     pieces = pieces_of(disk, found)
     damage = found.all_damage()
@@ -152,7 +156,7 @@ def _apply(disk: Disk, step: Step, stamps: Stamps) -> None:
 def _change(disk: Disk, step: Step, stamps: Stamps) -> None:
     file = disk.open(step.file, writable=True)
     try:
-        data = bytes(file.map())
+        data = file.read_at(0, file.size())
         head = rlog.decode_head(lambda offset, size: data[offset : offset + size])
         assert isinstance(head, rlog.Head), "planned only for such"
         slot = step.index - head.header.first_index

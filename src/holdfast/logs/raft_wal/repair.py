@@ -21,7 +21,7 @@ from holdfast.logs.raft_wal.log import RaftWal
 from holdfast.logs.raft_wal.meta_store import META_STORE, MetaStore, RaftOwnership
 from holdfast.logs.raft_wal.pieces import Piece, pieces_of, rebuilt
 from holdfast.logs.raft_wal.recovery import survey
-from holdfast.logs.repairing import Keep, RepairPlan, Span, check_keep, less_kept
+from holdfast.logs.repairing import Keep, RepairPlan, Span, check_keep, less_kept, settled
 
 Action = Literal["set aside", "cut", "seal", "record"]
 _SEALED = "1970-01-01T00:00:01Z"  # when, nobody knows any more
@@ -52,6 +52,10 @@ class RaftRepairPlan(RepairPlan[Step]):
 def plan_repair(disk: Disk, *, keep: Keep = "before") -> RaftRepairPlan:
     """Read everything, change nothing, and say what repair would keep and lose."""
     check_keep(keep)
+    return settled(lambda: _plan(disk, keep))
+
+
+def _plan(disk: Disk, keep: Keep) -> RaftRepairPlan:
     sizes = segment_sizes(disk)
     unknown: list[str] = []
     try:

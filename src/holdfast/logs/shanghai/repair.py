@@ -17,7 +17,7 @@ from holdfast.errors import HoldfastError
 from holdfast.formats import shanghai as fmt
 from holdfast.formats.flaw import Flaw
 from holdfast.logs.log import Damage
-from holdfast.logs.repairing import Keep, RepairPlan, Span, check_keep, less_kept
+from holdfast.logs.repairing import Keep, RepairPlan, Span, check_keep, less_kept, settled
 from holdfast.logs.shanghai.directory import (
     Found,
     Mark,
@@ -69,6 +69,10 @@ class _Piece:
 def plan_repair(disk: Disk, *, keep: Keep = "before") -> RepairPlan[Step]:
     """Read everything, change nothing, and say what repair would keep and lose."""
     check_keep(keep)
+    return settled(lambda: _plan(disk, keep))
+
+
+def _plan(disk: Disk, keep: Keep) -> RepairPlan[Step]:
     state = survey(disk)
     pieces, damage = _sound_pieces(disk, state)
     marked = state.mark.last_lsn if state.mark else 0
@@ -139,7 +143,8 @@ def _sound_pieces(disk: Disk, state: State) -> tuple[list[_Piece], list[Damage]]
         file = disk.open(found.name)
         try:
             bounds, flaw = read_entries(file, fmt.HEADER_SIZE, found.size)
-            data = file.map()
+            # The last segment grows, and its owner's recovery may cut it: it is not mapped.
+            data = file.map() if flaw is not None and after is not None else memoryview(b"")
         finally:
             file.close()
         header = found.header
