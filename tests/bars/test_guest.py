@@ -4,9 +4,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.bars.test_store import bars, closes
+import numpy as np
+import pytest
+from tests.bars.test_store import START_S, bars, closes
 
-from holdfast.bars import BarReader, BarStore, open_bars
+from holdfast.bars import BarReader, BarStore, open_bars, replay
+from holdfast.bars.catalog import Catalog
+from holdfast.disk import OsFile
 from holdfast.testing import SimDisk
 
 
@@ -55,3 +59,27 @@ for n in range(100000):
     process.kill()
     process.stdout.close()
     process.wait()
+
+
+def test_a_guest_maps_nothing(
+    disk: SimDisk, store: BarStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The owner writes to year files in place, and its recovery cuts logs."""
+    count = 300_000  # more than one window
+    rows = {"Epoch": START_S + 60 * np.arange(1, count + 1), "Close": np.arange(count, dtype="<f8")}
+    store.write(rows, "1Min", "X", symbol="A")
+    store.write_back()
+    store.write({"Epoch": [START_S + 60], "Close": [7.0]}, "1Min", "X", symbol="A")
+
+    def refuse(file: OsFile) -> memoryview:
+        raise AssertionError("a file that another process may write to is mapped")
+
+    monkeypatch.setattr(OsFile, "map", refuse)
+    with BarReader(disk) as guest:
+        found = guest.query("A", "1Min", "X")["Close"].to_numpy()
+        assert found[0] == 7.0
+        assert np.array_equal(found[1:], np.arange(1, count))
+        assert (
+            guest.query("A", "1Min", "X", limit=200_000)["Close"].to_numpy()[0] == count - 200_000
+        )
+    assert len(replay.look(disk, Catalog(disk), is_shared=True).changes()) == 1

@@ -32,13 +32,17 @@ class _Watched:
             return False
         self.file.sync()
         if self.content is None or self.log.is_foreign:
-            data = self.file.read_at(0, size)
-            self.content = replay.read_log(self.log, data, disk, catalog).content
+            self.content = self._read(size, disk, catalog)
         else:
             start = self.content.stop
             self.content.read_on(memoryview(self.file.read_at(start, size - start)))
+        if self.content.damage:  # a write under way can look like it: what is damaged stays so
+            self.content = self._read(size, disk, catalog)
         self.size = size
         return True
+
+    def _read(self, size: int, disk: Disk, catalog: Catalog) -> Content:
+        return replay.read_log(self.log, self.file.read_at(0, size), disk, catalog).content
 
 
 class BarReader(Bars):
@@ -116,7 +120,7 @@ class BarReader(Bars):
             if any([log.catch_up(self._disk, self._catalog) for log in self._logs.values()]):
                 self._judge()
             return
-        raise AgainError
+        raise self._unsettled()
 
 
 class _GuestReading:

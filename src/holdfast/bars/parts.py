@@ -19,6 +19,7 @@ from holdfast.formats.flaw import Flaw
 from holdfast.formats.year_file import INDEX_FIELD, TICKS_FIELD, Header, Schema
 
 _TAIL = 8192  # bytes that are read at least
+_WINDOW = 1 << 22  # bytes that are read at once, at most
 
 Ints = npt.NDArray[np.int64]
 Column = npt.NDArray[np.generic]
@@ -56,7 +57,7 @@ def read_part(file: File, header: Header, first: int, last: int, names: Sequence
         pieces.append(_new_year(file, schema))
     for start, end in file.extents(schema.offset_of(begin), schema.offset_of(last + 1)):
         low, stop = max(stop, _interval_at(start, schema)), _interval_at(end - 1, schema) + 1
-        pieces.append(_records(file, schema, low, stop))
+        pieces += _pieces(file, schema, low, stop)
     return _joined_part(file, header, pieces, names)
 
 
@@ -74,8 +75,9 @@ def read_tail(
             break
         end = min(stop, _interval_at(extent[1] - 1, schema) + 1)
         stop = max(begin, end - block)
-        pieces.append(_records(file, schema, stop, end))
-        got += len(pieces[-1][0])
+        found = _pieces(file, schema, stop, end)
+        pieces += found[::-1]
+        got += sum(len(piece[0]) for piece in found)
     if stop <= begin and first == 0 <= last and year_file.has_new_year(header):
         pieces.append(_new_year(file, schema))
         stop = 0
@@ -103,11 +105,15 @@ def _joined_part(file: File, header: Header, pieces: "list[Piece]", names: Seque
 Piece = tuple[Ints, npt.NDArray[np.void], npt.NDArray[np.bool_]]
 
 
+def _pieces(file: File, schema: Schema, first: int, stop: int) -> list[Piece]:
+    """Intervals first..stop-1, read as copies: the owner writes to year files in place."""
+    step = _WINDOW // schema.record_size
+    return [_records(file, schema, low, min(stop, low + step)) for low in range(first, stop, step)]
+
+
 def _records(file: File, schema: Schema, first: int, stop: int) -> Piece:
     """Records or slots that hold something: their intervals, they, and which are wrong."""
-    offset = schema.offset_of(first)
-    size = (stop - first) * schema.record_size
-    data = file.map()[offset : offset + size] if size > 1 << 20 else file.read_at(offset, size)
+    data = file.read_at(schema.offset_of(first), (stop - first) * schema.record_size)
     count = len(data) // schema.record_size
     records = np.frombuffer(data, schema.record, count)
     field = "index" if schema.is_variable else INDEX_FIELD

@@ -15,12 +15,15 @@ from holdfast.bars.pending import Overlay, Reading
 from holdfast.bars.query import AgainError, Query, Rows, Span, TooFewError
 from holdfast.bars.tables import Moment, Rules, resampled, span_of, table_of
 from holdfast.disk import Disk
+from holdfast.errors import ChangedError
 from holdfast.formats.bar_time import parse_timeframe
 from holdfast.formats.year_file import Schema
 from holdfast.runtime import Closing
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+_ATTEMPTS_MAX = 1000
 
 
 class Bars(Closing):
@@ -114,7 +117,7 @@ class Bars(Closing):
         self, keys: Sequence[str], span: Span, columns: Sequence[str] | None
     ) -> tuple[Schema | None, dict[str, Rows]]:
         query = Query(self._disk, self._catalog, span, columns)
-        while True:
+        for _ in range(_ATTEMPTS_MAX):
             try:
                 with self._reading() as reading:
                     return query.rows(keys, reading)
@@ -122,11 +125,18 @@ class Bars(Closing):
                 query.reads_all = True
             except AgainError:
                 continue
+        raise self._unsettled()
 
     def _overlay(self) -> Overlay:
-        while True:
+        for _ in range(_ATTEMPTS_MAX):
             try:
                 with self._reading() as reading:
                     return reading.overlay()
             except AgainError:
                 continue
+        raise self._unsettled()
+
+    def _unsettled(self) -> ChangedError:
+        return ChangedError(
+            f"{self._disk} changed during {_ATTEMPTS_MAX} attempts to read it; try again"
+        )

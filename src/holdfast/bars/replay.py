@@ -75,8 +75,8 @@ class Found:
         return max(marks, default=0)
 
 
-def look(disk: Disk, catalog: Catalog) -> Found:
-    """Read all logs, and change nothing."""
+def look(disk: Disk, catalog: Catalog, *, is_shared: bool = False) -> Found:
+    """Read all logs, and change nothing.  `is_shared` if another process may own them."""
     found = Found()
     for log in find_logs(disk):
         file = disk.open(log.name)
@@ -84,7 +84,9 @@ def look(disk: Disk, catalog: Catalog) -> Found:
             # What is shown from now on must stay; and what a failed sync has lost is not there,
             # though the cache may go on showing it.
             file.sync(forget_from=0)
-            data = file.map()  # it may be large; and it is never cut but behind its last group
+            # A log may be large.  Its owner maps it, and cuts it only after its last group; but
+            # whoever reads beside an owner reads a copy, which nobody changes or cuts.
+            data = file.read_at(0, file.size()) if is_shared else file.map()
         finally:
             file.close()
         found.logs.append(read_log(log, data, disk, catalog))

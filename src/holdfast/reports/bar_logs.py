@@ -56,7 +56,7 @@ def look(disk: OsDisk) -> replay.Found:
     """A live owner removes logs that are done, perhaps between their names and their bytes."""
     for attempt in range(_RETRIES):
         try:
-            return replay.look(disk, Catalog(disk))
+            return replay.look(disk, Catalog(disk), is_shared=True)
         except FileNotFoundError:
             if attempt == _RETRIES - 1:
                 raise

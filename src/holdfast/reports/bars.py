@@ -12,7 +12,6 @@ from pathlib import Path
 
 from holdfast.bars.catalog import Catalog, find_header, split_path, year_path
 from holdfast.bars.checking import WHOLE, YearCheck, check_year_file, rewritten
-from holdfast.bars.pending import Change
 from holdfast.bars.wal import Damage
 from holdfast.disk import OsDisk
 from holdfast.formats.flaw import Flaw
@@ -79,8 +78,12 @@ def inspect_bars(path: str, *, pause: Pause = time.sleep) -> BarsReport:
     """Say what a root holds and how it fares, without reading its records."""
     disk = OsDisk(path)
     found = settled(disk, pause)
-    logs, cover = wals_of(disk, found), rewritten(found.changes())
-    buckets, flaws = _buckets(disk, cover)
+    buckets, flaws = _buckets(disk, rewritten(found.changes()))
+    if flaws:  # a file that an owner has begun to make since the logs were read looks so too
+        pause(SECOND_LOOK_SECONDS)
+        found = settled(disk, pause)
+        buckets, flaws = _buckets(disk, rewritten(found.changes()))
+    logs = wals_of(disk, found)
     damage = (*found.damage, *flaws)
     torn = tuple(log.torn for log in logs if log.torn)
     return BarsReport(
@@ -200,8 +203,10 @@ def verify_bars(
         checks[one.path] = one
     on_progress(len(names), len(names))
     found = settled(disk, pause)
+    cover = rewritten([*before.changes(), *found.changes()])
+    _look_again(disk, checks, cover, pause)
     _compare_years(checks)
-    _excuse(disk, checks, [*before.changes(), *found.changes()], pause)
+    _excuse(checks, cover)
     logs = [_log_verdict(log) for log in wals_of(disk, found)]
     files = [_file_verdict(check) for check in checks.values()]
     named = {log.name for log in logs}
@@ -234,18 +239,23 @@ def _compare_years(checks: dict[str, YearCheck]) -> None:
             check.add(WHOLE, 312, "other columns than an earlier year of this bucket")
 
 
-def _excuse(
-    disk: OsDisk, checks: dict[str, YearCheck], changes: Iterable[Change], pause: Pause
+def _look_again(
+    disk: OsDisk, checks: dict[str, YearCheck], cover: dict[str, set[int]], pause: Pause
 ) -> None:
-    """Let go of what the logs will write again, and of what a second look does not find."""
-    cover = rewritten(changes)
+    """Drop what a second look at a file does not find: the owner was at work on it."""
     flawed = [name for name, check in checks.items() if _uncovered(check, cover)]
     if flawed:
         pause(SECOND_LOOK_SECONDS)
     for name in flawed:
         again = check_year_file(disk, name)
-        for interval in checks[name].flaws.keys() - again.flaws.keys() - {WHOLE}:
+        if WHOLE in checks[name].flaws:  # nothing else of the file was looked at
+            checks[name] = again
+        for interval in checks[name].flaws.keys() - again.flaws.keys():
             del checks[name].flaws[interval]
+
+
+def _excuse(checks: dict[str, YearCheck], cover: dict[str, set[int]]) -> None:
+    """Drop what the logs will write again."""
     for check in checks.values():
         for interval in check.flaws.keys() - _uncovered(check, cover):
             del check.flaws[interval]
