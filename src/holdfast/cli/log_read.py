@@ -12,7 +12,7 @@ import typer
 from holdfast.cli.console import JsonOption, LogPath, answer_bytes, printable, remark
 from holdfast.cli.opening import find_log, guest_of
 from holdfast.cli.units import parse_duration_ms
-from holdfast.errors import CorruptError
+from holdfast.errors import ChangedError, CorruptError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 RawOption = Annotated[bool, typer.Option("--raw", help="Only payloads, each and a newline.")]
 HexOption = Annotated[bool, typer.Option("--hex", help="Payloads in hexadecimal.")]
+
+_ATTEMPTS_MAX = 100  # to read what the owner changes meanwhile
 
 Show = Callable[["pa.RecordBatch"], bytes]
 
@@ -53,7 +55,7 @@ def cat(
             raise ValueError(f"--start {begin} is after --stop {stop}")
         if limit is not None:
             end = min(end, begin + limit)
-        _print(guest, begin, max(begin, end), show)
+        _print(guest, begin, max(begin, end), show, as_json=as_json)
         if stop is None or end < stop:  # all was wanted, so tell if that was not all
             _refuse_damage(guest)
 
@@ -76,7 +78,7 @@ def tail(
 ) -> None:
     """Print the last entries; with -f, also those that come.
 
-    Rotation and compaction by the owner are followed.
+    Rotation, compaction and truncation by the owner are followed.
     """
     from holdfast.reports import open_guest
 
@@ -101,30 +103,44 @@ def tail(
 
 def _print_new(guest: "InspectableGuest", start: int, show: Show, *, as_json: bool) -> int:
     """Print what there is from `start` on; return where to go on."""
+    start = _skip_compacted(guest, start, as_json=as_json)
+    stop = guest.last_index + 1
+    if stop < start:
+        remark(f"entries {stop}..{start - 1} were truncated after they were read", as_json=as_json)
+        start = stop
+    return _print(guest, start, stop, show, as_json=as_json)
+
+
+def _skip_compacted(guest: "InspectableGuest", start: int, *, as_json: bool) -> int:
     if start < guest.first_index:
         gone = f"entries {start}..{guest.first_index - 1} were compacted away before they were read"
         remark(gone, as_json=as_json)
-        start = guest.first_index
-    stop = guest.last_index + 1
-    if stop < start:
-        raise ValueError(f"the log now ends at {stop - 1}, before {start - 1} that was printed")
-    return _print(guest, start, stop, show)
+    return max(start, guest.first_index)
 
 
-def _print(guest: "InspectableGuest", start: int, stop: int, show: Show) -> int:
-    """Print start..stop-1; return where it ended, earlier only if compaction was faster."""
+def _print(guest: "InspectableGuest", start: int, stop: int, show: Show, *, as_json: bool) -> int:
+    """Print start..stop-1; return where it ended, earlier only if they were truncated.
+
+    Entries that the owner compacts away meanwhile are left out, and reported.
+    """
     try:
-        for batch in guest.scan(start, stop):
-            answer_bytes(show(_decoded(guest, batch)))
-            start += batch.num_rows
-    except FileNotFoundError:
-        guest.refresh()
-        if guest.first_index <= start:
-            raise
-        return start
+        for attempt in range(1, _ATTEMPTS_MAX + 1):
+            try:
+                for batch in guest.scan(start, stop):
+                    answer_bytes(show(_decoded(guest, batch)))
+                    start += batch.num_rows
+                break
+            except ChangedError:
+                if attempt == _ATTEMPTS_MAX:
+                    raise
+                guest.refresh()
+                start = _skip_compacted(guest, start, as_json=as_json)
+                stop = max(start, min(stop, guest.last_index + 1))
+                if start > guest.last_index:
+                    break
     finally:
         sys.stdout.buffer.flush()
-    return stop
+    return start
 
 
 def _decoded(guest: "InspectableGuest", batch: "pa.RecordBatch") -> "pa.RecordBatch":

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
 from holdfast.disk import OsDisk
-from holdfast.errors import CorruptError, UnsupportedError
+from holdfast.errors import ChangedError, CorruptError, OutOfRangeError, UnsupportedError
 from holdfast.logs.log import (
     Damage,
     Described,
@@ -33,6 +33,7 @@ EXIT_CODES: dict[Verdict, int] = {"clean": 0, "torn tail": 3, "corrupt": 2}
 _GRAVITY: tuple[Verdict, ...] = ("clean", "torn tail", "corrupt")
 
 _SECOND_LOOK_SECONDS = 0.1
+_ATTEMPTS_MAX = 100
 
 Pause = Callable[[float], None]
 
@@ -188,8 +189,15 @@ def verify_log(
 
 
 def _check_whole(path: str) -> tuple[Damage, ...]:
-    with closing(open_guest(path)) as guest:
-        return tuple(guest.check_whole()) if isinstance(guest, Described) else ()
+    """What only all segments together tell; read anew if the owner changes them meanwhile."""
+    for attempt in range(1, _ATTEMPTS_MAX + 1):
+        with closing(open_guest(path)) as guest:
+            try:
+                return tuple(guest.check_whole()) if isinstance(guest, Described) else ()
+            except (ChangedError, OutOfRangeError):
+                if attempt == _ATTEMPTS_MAX:
+                    raise
+    raise AssertionError("the last attempt raises or returns")
 
 
 def plan_verify(path: str) -> VerifyPlan:
@@ -209,8 +217,8 @@ def verify_segment(work: VerifyPlan, segment: SegmentInfo, *, pause: Pause = tim
         if damage and segment == work.segments[-1]:
             pause(_SECOND_LOOK_SECONDS)
             damage = damage if check(disk, segment) == damage else None
-    except FileNotFoundError:
-        return "removed"  # by compaction, since it was planned
+    except (FileNotFoundError, ChangedError):
+        return "removed"  # by compaction or truncation, since it was planned
     return damage
 
 

@@ -15,7 +15,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType
 
 from holdfast.disk import OsDisk
-from holdfast.errors import CorruptError, HoldfastError
+from holdfast.errors import ChangedError, CorruptError, HoldfastError
 from holdfast.logs.log import Damage, Inspectable
 from holdfast.logs.open import FORMATS, format_of
 from holdfast.logs.scan_plan import ScanTask, plan_scan
@@ -109,10 +109,10 @@ def read_partition(partition: InputPartition, options: LogOptions) -> Iterator[p
         ):
             yield from shape.told(found)
             yield shape.rows(batch, segment.name)
-    except FileNotFoundError as error:
+    except (FileNotFoundError, ChangedError) as error:
         raise HoldfastError(
-            f"{path}/{segment.name} was removed, by compaction or by hand, since the read was "
-            "planned: load the log again"
+            f"{path}/{segment.name} was removed, by compaction, by truncation or by hand, since "
+            "the read was planned: load the log again"
         ) from error
     except CorruptError as error:
         advice = "read with mode PERMISSIVE or DROPMALFORMED to get the rest"
