@@ -49,6 +49,7 @@ TRIED_BY = {
     "testing/bars.py": "tests/bars/test_mutants.py",
     "testing/bar_ledger.py": "tests/bars/test_mutants.py",
     "testing/bar_logs.py": "tests/bars/test_mutants.py",
+    "logs/file_log/batches.py": "tests/logs/file_log/test_contract.py",
     "logs/file_log/columns.py": "tests/logs/file_log/test_guest.py",
     "logs/file_log/directory.py": "tests/logs/file_log/test_recovery.py",
     "logs/file_log/facts.py": "tests/logs/file_log/test_guest.py",

@@ -28,10 +28,10 @@ from holdfast.formats.rlog_entry import (
     Offsets,
     decode_headers,
 )
-from holdfast.formats.views import binary_views
+from holdfast.logs.file_log.batches import batch_of, count_sound, runs_of
 from holdfast.logs.file_log.directory import Found, reader
 from holdfast.logs.file_log.tail import TailState, bad_entries
-from holdfast.logs.log import BATCH_ENTRIES_MAX, BATCH_SIZE_MAX, Damage, OnDamage
+from holdfast.logs.log import Damage, OnDamage
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -86,7 +86,7 @@ class Part(ABC):
             return on_damage(Damage(self.name, error.offset, start, stop - 1, error.why))
         end = max(start, min(stop, sound))
         bounds = self._bounds(start - self.first_index, end - self.first_index)
-        for first, last in _cut(bounds):
+        for first, last in runs_of(bounds):
             here = bounds[first : last + 1]
             region = self._confirmed(start + first - self.first_index, here)
             yield from self._batches(region, here, start + first, on_damage, verify=verify)
@@ -224,7 +224,7 @@ class Part(ABC):
         first, count = 0, len(bounds) - 1
         for one in [*bad, count]:
             if first < one:
-                yield _batch(region, bounds, first, one, index + first)
+                yield batch_of(region, bounds, first, one, index + first)
             if one < count:
                 damage = Damage(
                     self.name, int(bounds[one]), index + one, index + one, _NOT_AN_ENTRY
@@ -397,44 +397,3 @@ class Last(Part):
         flaw = self._state.flaw
         assert flaw is not None, "all that counts is sound"
         return flaw.offset, flaw.why
-
-
-def count_sound(ends: rlog.Slots, size: int) -> tuple[int, str]:
-    """How many of these entries are in order and inside `size` bytes, and why not more."""
-    used = rlog.count_used(ends)
-    ordered = rlog.count_ordered(ends[:used])
-    there = min(ordered, int(np.searchsorted(ends[:ordered], size, "right")))
-    if there < ordered:
-        return there, "an offset points past the data"
-    if ordered < used:
-        return ordered, "its offsets do not follow on each other"
-    return used, "it has no offset"
-
-
-def _cut(bounds: Offsets) -> Iterator[tuple[int, int]]:
-    """Stretches of entries that fit into one batch."""
-    first, count = 0, len(bounds) - 1
-    while first < count:
-        room = int(np.searchsorted(bounds, bounds[first] + BATCH_SIZE_MAX, "right")) - 1
-        last = min(max(room, first + 1), first + BATCH_ENTRIES_MAX, count)
-        yield first, last
-        first = last
-
-
-def _batch(
-    region: memoryview, bounds: Offsets, first: int, stop: int, index: int
-) -> "pa.RecordBatch":
-    """Entries first..stop-1 of those between `bounds`; what they hold begins behind the header."""
-    import pyarrow as pa
-
-    here = bounds[first : stop + 1]
-    piece = region[int(here[0] - bounds[0]) : int(here[-1] - bounds[0])]
-    starts = here[:-1] - here[0] + ENTRY_HEADER_SIZE
-    views = pa.py_buffer(binary_views(piece, starts, np.diff(here) - ENTRY_HEADER_SIZE))
-    payload = pa.Array.from_buffers(
-        pa.binary_view(), stop - first, [None, views, pa.py_buffer(piece)]
-    )
-    indexes = pa.array(np.arange(index, index + stop - first, dtype=np.int64))
-    return pa.RecordBatch.from_arrays(
-        [indexes, payload, pa.array(here[:-1])], ["index", "payload", "offset"]
-    )

@@ -9,8 +9,8 @@ from holdfast.disk import Disk
 from holdfast.formats import rlog
 from holdfast.formats.flaw import Flaw
 from holdfast.formats.rlog_entry import Offsets, decode_headers
+from holdfast.logs.file_log.batches import count_sound
 from holdfast.logs.file_log.directory import Found
-from holdfast.logs.file_log.part import count_sound
 from holdfast.logs.file_log.recovery import Survey
 from holdfast.logs.file_log.tail import bad_entries
 from holdfast.logs.log import Damage
