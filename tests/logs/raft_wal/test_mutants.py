@@ -88,7 +88,7 @@ def a_seal_is_not_finished(patch: pytest.MonkeyPatch) -> None:
 
 @mutant
 def checksums_are_not_looked_at(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(fmt, "bad_batches", lambda *_: [])
+    patch.setattr(fmt, "bad_slices", lambda *_: [])
 
 
 @mutant
