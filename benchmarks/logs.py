@@ -23,6 +23,7 @@ import rocksdict
 
 from benchmarks.harness import Measure, race
 from holdfast.disk import OsDisk
+from holdfast.logs.open import FORMATS, create_log
 from holdfast.logs.shanghai import Retention, ShanghaiGuest, ShanghaiLog
 from holdfast.testing import Explorer
 from holdfast.testing.shanghai import ShanghaiSubject
@@ -58,6 +59,7 @@ SHANGHAI = Kind(
 def run(scale: float, only: str) -> Iterator[Measure]:
     for measure in (
         appends,
+        owner_checks,
         mixed_appends,
         threads,
         scans,
@@ -165,6 +167,44 @@ def appends(scale: float, kind: Kind = SHANGHAI) -> Iterator[Measure]:
         hopes = dict(zip(names, aims[size], strict=False))
         yield Measure(f"durable append, {size} × 128 B", "µs", medians, spreads, aims=hopes)
         peers.close()
+
+
+def owner_checks(scale: float) -> Iterator[Measure]:
+    """What it costs, in CPU, to be sure before each commit that this process is the owner.
+
+    Appends with and without the checks take turns.  Each waits for the disk, as every durable
+    append does, so that the next one finds the caches as cold as they are in use.
+    """
+    for format in FORMATS:
+        directory = tempfile.mkdtemp(prefix="bench-", dir=".")
+        log: Any = create_log(f"{directory}/log", format)
+        commits, payload = log._commits, [random.randbytes(128)]
+        locks = {"holdfast": commits._lock, "without these checks": _NoChecks()}
+        times: dict[str, list[float]] = {name: [] for name in locks}
+        for _ in range(int(1500 * scale) or 3):
+            for name in random.sample(list(locks), len(locks)):
+                commits._lock = locks[name]
+                started = time.thread_time_ns()
+                log.append(payload)
+                times[name].append((time.thread_time_ns() - started) / 1e3)
+        commits._lock = locks["holdfast"]
+        log.close()
+        shutil.rmtree(directory)
+        times["the checks alone"] = [a - b for a, b in zip(*times.values(), strict=True)]
+        medians = {name: statistics.median(found) for name, found in times.items()}
+        quartiles = {name: statistics.quantiles(found, n=4) for name, found in times.items()}
+        spreads = {name: (q[2] - q[0]) / 2 / medians[name] for name, q in quartiles.items()}
+        yield Measure(f"CPU of a durable append, {format}", "µs", medians, spreads)
+        alone = {"holdfast": medians["the checks alone"]}
+        name = f"owner's checks in it, {format}"
+        yield Measure(name, "µs", alone, {"holdfast": 0.0}, aims={"holdfast": 10})
+
+
+class _NoChecks:
+    is_ours = True
+
+    def check(self) -> None:
+        pass
 
 
 def mixed_appends(scale: float, kind: Kind = SHANGHAI) -> Iterator[Measure]:

@@ -43,21 +43,37 @@ class Ownership:
         self._posix, self._path, self._name = posix, path, name
         self._lock, self._directory, self._is_locked = lock, directory, is_locked
         self._identity = posix.identity(lock.fd)
+        self._process_id, self._fstat, self._stat = posix.process_id, posix.fstat, posix.stat
         self._pid = posix.process_id()
         self._lost: str | None = None  # why we are not the owner any more; for good
         disown_in_children(self)
 
     def check(self) -> None:
-        """Raise NotOwnerError if this process does not own the store, or not any more."""
-        self.refuse_fork()
+        """Raise NotOwnerError if this process does not own the store, or not any more.
+
+        It runs before every commit, often with cold caches: two system calls, and no frame more.
+        """
+        if self._process_id() != self._pid:
+            self.refuse_fork()
         if self._lost is None:
-            self._lost = self._loss()
-        if self._lost is not None:
-            raise NotOwnerError(f"{self._lost}; close the store and open it again")
+            if self._is_locked:
+                if self._fstat(self._directory.fd).st_nlink:
+                    return
+                self._lost = f"the directory {self._path} was removed"
+            else:
+                try:
+                    found = self._stat(self._name, self._directory.fd)
+                    if (found.st_dev, found.st_ino) == self._identity:
+                        return
+                except FileNotFoundError:
+                    pass
+                why = "was removed or replaced; another owner may be in"
+                self._lost = f"{self._path}/{self._name} {why}"
+        raise NotOwnerError(f"{self._lost}; close the store and open it again")
 
     def refuse_fork(self) -> None:
         """Raise NotOwnerError in a fork of the owner's process."""
-        if self._posix.process_id() != self._pid:
+        if self._process_id() != self._pid:
             raise NotOwnerError(
                 f"{self._path} is owned by process {self._pid}, and this is a fork of it; "
                 "open the store read-only here, or write in the process that opened it"
@@ -81,14 +97,6 @@ class Ownership:
     def disown(self) -> None:
         """See holdfast.forks."""
         self.release()
-
-    def _loss(self) -> str | None:
-        if self._is_locked:
-            removed = self._posix.is_removed(self._directory.fd)
-            return f"the directory {self._path} was removed" if removed else None
-        if self._posix.identity(self._name, self._directory.fd) != self._identity:
-            return f"{self._path}/{self._name} was removed or replaced; another owner may be in"
-        return None
 
 
 def own(posix: Posix, path: str, root: int) -> Ownership:

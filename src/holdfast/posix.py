@@ -15,6 +15,7 @@ import re
 import stat
 from collections.abc import Callable
 from functools import cache
+from typing import Protocol
 
 from holdfast.errors import PoisonedError, UnsupportedError
 
@@ -26,6 +27,19 @@ _KINDS = {
     stat.S_IFCHR: "a device",
     stat.S_IFBLK: "a device",
 }
+
+
+class Status(Protocol):
+    """What an owner asks about a file: which one it is, and how many names it has."""
+
+    @property
+    def st_dev(self) -> int: ...
+
+    @property
+    def st_ino(self) -> int: ...
+
+    @property
+    def st_nlink(self) -> int: ...
 
 
 class Posix:
@@ -47,8 +61,12 @@ class Posix:
             os.fchmod(fd, 0o600)
         return fd
 
-    def process_id(self) -> int:
-        return os.getpid()
+    # Called before every commit, so with no frame of Python's own.
+    process_id: Callable[[], int] = staticmethod(os.getpid)
+    fstat: Callable[[int], "Status"] = staticmethod(os.fstat)
+
+    def stat(self, name: str, at: int) -> "Status":
+        return os.stat(name, dir_fd=at, follow_symlinks=False)
 
     def identity(self, path: str | int, at: int | None = None) -> tuple[int, int] | None:
         """The device and inode of a name or a descriptor; None if there is no such name."""
@@ -58,10 +76,6 @@ class Posix:
         except FileNotFoundError:
             return None
         return status.st_dev, status.st_ino
-
-    def is_removed(self, fd: int) -> bool:
-        """Whether an open file or directory has no name any more."""
-        return os.fstat(fd).st_nlink == 0
 
     def close(self, fd: int) -> None:
         os.close(fd)

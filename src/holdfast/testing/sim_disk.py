@@ -20,7 +20,7 @@ from collections import Counter
 from collections.abc import Callable
 from itertools import pairwise
 from random import Random
-from typing import Self
+from typing import NamedTuple, Self
 
 from holdfast.disk import Buffer, OsDisk
 from holdfast.posix import Posix
@@ -31,6 +31,14 @@ from holdfast.testing.platter import Directory, Inode, all_below, copy_of, files
 
 ROOT = "/sim"
 FATES = ("new", "new", "old", "zero", "garbled")  # of a piece of a write that was not synced
+
+
+class SimStatus(NamedTuple):
+    """See holdfast.posix.Status."""
+
+    st_dev: int
+    st_ino: int
+    st_nlink: int
 
 
 class SimPosix(Posix):
@@ -183,9 +191,14 @@ class SimPosix(Posix):
     def exists(self, path: str, at: int | None = None) -> bool:
         return self.identity(path, at) is not None
 
-    def is_removed(self, fd: int) -> bool:
+    def fstat(self, fd: int) -> SimStatus:
         node = self._fds[fd]
-        return node is not self._root and all(one is not node for one in all_below(self._root))
+        return SimStatus(0, id(node), sum(one is node for one in all_below(self._root)))
+
+    def stat(self, name: str, at: int) -> SimStatus:
+        if (found := self.identity(name, at)) is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)
+        return SimStatus(*found, 1)
 
     def size(self, fd: int) -> int:
         return len(self._file(fd).live)

@@ -138,6 +138,8 @@ class RaftWal(Owner[_Batch]):
         each payload is one, encoded, with the index that comes next.
         """
         batch = _Batch(as_payloads(payloads), self.codec)
+        if self._commits.refusal is not None or self.damage:
+            self._commits.refuse_if_unwritable()
         if batch.codec == fmt.RAFT_CODEC:
             entry = decode_entry(bytes(batch.payloads[0]))
             if isinstance(entry, Flaw) and self._is_undecided:

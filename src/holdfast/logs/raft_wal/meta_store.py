@@ -240,10 +240,13 @@ class RaftOwnership:
             self._store = self._disk.lock(META_STORE)
 
     def check(self) -> None:
-        """Raise NotOwnerError if either lock is not ours any more."""
-        for lock in (self._directory, self._store):
-            if lock is not None:
-                lock.check()
+        """Raise NotOwnerError if wal-meta.db is not ours any more, with or without its directory.
+
+        Whoever wants the directory must have wal-meta.db first: to check that is enough.
+        """
+        lock = self._store or self._directory
+        assert lock is not None
+        lock.check()
 
     def refuse_fork(self) -> None:
         """Raise NotOwnerError in a fork of the owner's process."""
@@ -252,7 +255,8 @@ class RaftOwnership:
 
     @property
     def is_ours(self) -> bool:
-        return all(lock is None or lock.is_ours for lock in (self._directory, self._store))
+        lock = self._store or self._directory
+        return lock is not None and lock.is_ours
 
     def release(self) -> None:
         for lock in (self._store, self._directory):
