@@ -26,8 +26,12 @@ def open_sqlite(path: str, scope: str) -> SqlRecords:
         connection = sqlite3.connect(
             path, timeout=_BUSY_S, isolation_level=None, check_same_thread=False
         )
-        connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute("PRAGMA synchronous = FULL")
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("PRAGMA synchronous = FULL")
+        except BaseException:
+            connection.close()  # the file is not a database, or it is locked
+            raise
         return connection
 
     def told(error: Exception) -> Exception:
