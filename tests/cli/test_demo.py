@@ -30,7 +30,7 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     def session(**options: object) -> object:
         raise MissingError(MISSING)
 
-    monkeypatch.setattr(spark, "session", session, raising=False)
+    monkeypatch.setitem(vars(spark), "session", session)  # setattr would look for the real one
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
     return tmp_path / "here"

@@ -4,12 +4,11 @@ from pathlib import Path
 
 from holdfast.demo.clerk import clerk_key
 from holdfast.demo.fencing import freeze_and_fence
-from holdfast.demo.upkeep import GC_MIN_AGE_MS
 from holdfast.kv import Db
 
 
 def test_a_frozen_writer_is_fenced_when_it_wakes(tmp_path: Path) -> None:
-    Db.open(str(tmp_path), gc_min_age_ms=GC_MIN_AGE_MS, maintain=False).close()
+    Db.open(str(tmp_path), gc_min_age_ms=2_000, maintain=False).close()
     fencing = freeze_and_fence(tmp_path)
     assert (fencing.epoch, fencing.successor) == (2, 3)
     assert (fencing.lost, fencing.stray) == (0, 0)

@@ -123,7 +123,7 @@ def _become(arguments: list[str]) -> None:
 
 
 def _import_all() -> None:
-    """What holdfast has but for Spark, and what its libraries import when they are first used."""
+    """All of holdfast that needs no Spark, and what its libraries import at their first use."""
     import pyarrow as pa
     import pyarrow.csv
     import pyarrow.parquet
@@ -133,7 +133,7 @@ def _import_all() -> None:
     from holdfast.cli.app import app
 
     for _, name, _ in pkgutil.walk_packages(holdfast.__path__, "holdfast."):
-        if not name.startswith(("holdfast.spark", "holdfast.integrations")):
+        if not name.startswith(("holdfast.spark", "holdfast.integrations", "holdfast.demo")):
             importlib.import_module(name)
     CliRunner().invoke(app, ["log", "inspect", "/nowhere"])
     pa.array([1])

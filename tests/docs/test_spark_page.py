@@ -2,13 +2,16 @@
 
 import re
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
-from pyspark.sql import SparkSession
 
 from holdfast.spark.bar_options import _USES as BAR_USES
 from holdfast.spark.kv_options import _USES as KV_USES
 from holdfast.spark.log_options import _USES
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 PAGE = Path(__file__).parents[2] / "docs" / "spark.md"
 
@@ -16,7 +19,7 @@ pytestmark = pytest.mark.spark
 
 
 def test_the_page_is_real(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Spark resolves relative paths where its JVM was started, a reader of the page where he is.
     text = PAGE.read_text(encoding="utf-8")
