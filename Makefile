@@ -1,16 +1,27 @@
 # Two commands for everyone: `make demo` and `make test`.  They need Python 3.11+, make and git.
 PYTHON ?= python3
 BIN := .venv/bin
+NEWEST_BIN := .venv-newest/bin
+NEWEST_READY = .venv-newest/ready-$(notdir $(NEWEST_PYTHON))
 SECONDS ?= 10
 PART ?= logs
 
-.PHONY: demo test check bench docs proto clean
+.PHONY: demo test test-newest test-without-spark check bench docs proto clean
 
 demo: .venv/ready
 	$(BIN)/holdfast demo $(DEMO_ARGS)
 
 test: .venv/ready
 	$(BIN)/pytest -n 2 $(TEST_ARGS)
+
+# The tests without Spark, on the newest Python of this machine.  NEWEST_PYTHON= names another.
+test-newest:
+	@newest=$$(.ci/newest-python $(PYTHON)) && if [ -n "$$newest" ]; then \
+	    $(MAKE) --no-print-directory test-without-spark NEWEST_PYTHON="$$newest"; fi
+
+test-without-spark: $(NEWEST_READY)
+	$(NEWEST_BIN)/python --version
+	$(NEWEST_BIN)/pytest -n 2 -m 'not spark' --ignore=tests/spark $(TEST_ARGS)
 
 check: .venv/ready
 	$(BIN)/ruff format --check .
@@ -34,5 +45,11 @@ proto: .venv/ready
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,docs,bench,spark,declarative,pysyncobj,sql,dynamodb]'
 	touch $@
 
+# Named after its Python: another one begins anew.
+$(NEWEST_READY): pyproject.toml constraints.txt
+	$(NEWEST_PYTHON) -m venv --clear .venv-newest
+	$(NEWEST_BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,docs,pysyncobj,sql,dynamodb]'
+	touch $@
+
 clean:
-	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .venv-newest .mypy_cache .ruff_cache .pytest_cache .hypothesis
