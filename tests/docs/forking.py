@@ -30,6 +30,9 @@ server.sendall(asked)
 os._exit(int(server.recv(4) or b"99"))
 """
 
+# Arrow's allocator starts a thread, and a process with threads must not fork.
+_NO_THREADS = {"JE_ARROW_MALLOC_CONF": "background_thread:false"}
+
 
 class Programs:
     """A directory with `holdfast` and `page`, which runs a file of Python; and their server."""
@@ -43,7 +46,10 @@ class Programs:
             program.write_text(_CLIENT.format(**client))
             program.chmod(0o700)
         self._server = subprocess.Popen(
-            [sys.executable, __file__, str(address)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+            [sys.executable, __file__, str(address)],
+            env={**os.environ, **_NO_THREADS},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
         )
         assert self._server.stdout is not None
         assert self._server.stdout.readline() == b"ready\n"
