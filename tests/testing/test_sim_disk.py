@@ -1,8 +1,10 @@
+import os
 from collections import Counter
 from random import Random
 
 import pytest
 
+from holdfast.errors import LockedError, NotOwnerError
 from holdfast.testing import Fault, PowerLost, SimDisk
 
 
@@ -134,3 +136,121 @@ def test_bits_rot() -> None:
     disk.create("x", b"\0\0")
     disk.flip("x", 9)
     assert disk.files()["x"] == b"\0\2"
+
+
+def test_processes_share_files_and_not_descriptors() -> None:
+    disk = SimDisk()
+    disk.create("x", b"one")
+    fd = disk.posix.open("/sim/x", os.O_RDWR)
+    other = disk.posix.process(77)
+    assert SimDisk(other).files()["x"] == b"one"
+    assert other.process_id() == 77 != disk.posix.process_id()
+    with pytest.raises(KeyError):
+        other.pread(fd, 1, 0)
+
+
+def test_a_second_process_is_refused_until_the_first_has_ended() -> None:
+    disk = SimDisk()
+    disk.lock()
+    second = SimDisk(disk.posix.process(77))
+    with pytest.raises(LockedError, match=f"owned by process {disk.posix.pid}"):
+        second.lock()
+    disk.posix.exit()
+    second.lock()
+    with pytest.raises(LockedError, match="owned by process 77"):
+        SimDisk(disk.posix).lock()
+
+
+def test_a_kill_leaves_the_locks_of_other_processes() -> None:
+    disk = SimDisk()
+    SimDisk(disk.posix.process(77)).lock()
+    with pytest.raises(LockedError):
+        disk.after_kill().lock()
+
+
+def test_a_lock_that_a_fork_has_copied_is_free_when_the_last_copy_is_closed() -> None:
+    for first_to_close in ("parent", "child"):
+        disk = SimDisk()
+        lock = disk.lock()
+        child = disk.posix.fork(77)
+        third = SimDisk(disk.posix.process(78))
+        for who in ("parent", "child") if first_to_close == "parent" else ("child", "parent"):
+            with pytest.raises(LockedError):
+                third.lock()
+            if who == "parent":
+                lock.release()
+            else:
+                child.exit()
+        third.lock()
+
+
+def test_a_fork_uses_copies_of_the_descriptors() -> None:
+    disk = SimDisk()
+    disk.create("x", b"one")
+    lock, fd = disk.lock(), disk.posix.open("/sim/x", os.O_RDWR)
+    child = disk.posix.fork(77)
+    with disk.posix.acting_as(child):
+        assert disk.posix.pread(fd, 3, 0) == b"one"
+        with pytest.raises(NotOwnerError, match="fork"):
+            lock.check()
+        disk.posix.close(fd)
+    lock.check()
+    assert disk.posix.pread(fd, 3, 0) == b"one", "the parent's copy is open"
+
+
+def test_a_descriptor_follows_a_directory_that_is_renamed() -> None:
+    disk = SimDisk()
+    disk.create("x", b"one")
+    lock = disk.lock()
+    disk.posix.process(77).rename("/sim", "/sim.moved")
+    lock.check()
+    disk.create("y", b"two")
+    assert disk.list() == {"x": 3, "y": 3}
+    assert not disk.posix.exists("/sim")
+    assert SimDisk(disk.posix, "/sim.moved").files()["y"] == b"two"
+    places = {disk.after_power_cut(Random(seed)).path for seed in range(20)}
+    assert places == {"/sim", "/sim.moved"}, "until its name is synced"
+
+
+def test_a_directory_is_not_renamed_over_one_that_has_files() -> None:
+    disk = SimDisk()
+    disk.create("x", b"one")
+    disk.posix.mkdir("/empty")
+    disk.posix.rename("/empty", "/other")
+    with pytest.raises(OSError, match="not empty"):
+        disk.posix.rename("/other", "/sim")
+    disk.posix.rename("/sim", "/other")
+    with pytest.raises(FileNotFoundError):
+        disk.posix.rename("/sim", "/again")
+
+
+def test_nothing_is_made_in_a_directory_that_was_removed() -> None:
+    disk = SimDisk()
+    lock = disk.lock()
+    other = disk.posix.process(77)
+    with pytest.raises(OSError, match="not empty"):
+        other.rmdir("/sim")
+    other.unlink("/sim/LOCK")
+    lock.check()
+    other.rmdir("/sim")
+    with pytest.raises(NotOwnerError, match="removed"):
+        lock.check()
+    with pytest.raises(FileNotFoundError):
+        disk.create("x", b"one")
+    other.mkdir("/sim")
+    with pytest.raises(FileNotFoundError):
+        disk.create("x", b"one")
+    assert SimDisk(other).files() == {}
+
+
+def test_a_lock_that_is_removed_is_noticed_where_directories_cannot_be_locked() -> None:
+    disk = SimDisk()
+    disk.posix.locks_directories = False
+    lock = disk.lock()
+    other = disk.posix.process(77)
+    other.rename("/sim", "/sim.moved")
+    lock.check()
+    other.unlink("/sim.moved/LOCK")
+    SimDisk(other, "/sim.moved").lock()
+    with pytest.raises(NotOwnerError, match="LOCK was removed or replaced"):
+        lock.check()

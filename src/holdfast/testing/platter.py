@@ -47,6 +47,7 @@ class Directory:
     live: "dict[str, Inode | Directory]" = field(default_factory=dict)
     durable: "dict[str, Inode | Directory]" = field(default_factory=dict)
     pending: "list[dict[str, Inode | Directory | None]]" = field(default_factory=list)
+    is_removed: bool = False  # it is open, perhaps, but has no name
 
     def change(self, names: "dict[str, Inode | Directory | None]") -> None:
         if self.live is self.durable:

@@ -20,31 +20,25 @@ from collections import Counter
 from collections.abc import Callable
 from itertools import pairwise
 from random import Random
-from typing import NamedTuple, Self
+from typing import Self
 
 from holdfast.disk import Buffer, OsDisk
-from holdfast.posix import Posix
 from holdfast.testing.faults import FAILING as FAILING
 from holdfast.testing.faults import Fault as Fault
 from holdfast.testing.faults import PowerLost as PowerLost
 from holdfast.testing.platter import Directory, Inode, all_below, copy_of, files_in, landed, rename
+from holdfast.testing.sim_kernel import SimProcess
 
 ROOT = "/sim"
+MOVED = "/sim.moved"  # where another process may have moved it
 FATES = ("new", "new", "old", "zero", "garbled")  # of a piece of a write that was not synced
 
 
-class SimStatus(NamedTuple):
-    """See holdfast.posix.Status."""
-
-    st_dev: int
-    st_ino: int
-    st_nlink: int
-
-
-class SimPosix(Posix):
+class SimPosix(SimProcess):
     """The system calls of OsDisk, on inodes and directories in memory."""
 
     def __init__(self, root: Directory | None = None, *, fired: Counter[str] | None = None) -> None:
+        super().__init__(root)
         self.fired: Counter[str] = Counter() if fired is None else fired
         self.operations = 0  # that change something: where a crash can hit
         self.calls = 0  # of any kind: where a fault can hit
@@ -53,12 +47,6 @@ class SimPosix(Posix):
         self.fault: Fault | None = None
         self.bystander: Callable[[], None] | None = None  # looks on at every change
         self.witness: Callable[[], None] | None = None  # ... when power could go
-        self.pid = os.getpid()  # of the process that makes the calls
-        self.locks_directories = True  # False: a file system that cannot, such as NFS
-        self._root = root or Directory()
-        self._fds: dict[int, Inode | Directory] = {}
-        self._next_fd = 3
-        self._locks: dict[int, Inode | Directory] = {}
 
     # Calls that change something
 
@@ -132,7 +120,11 @@ class SimPosix(Posix):
         source, name = self._parent(path, at)
         target, new_name = self._parent(new, new_at)
         self._call("rename")
+        if name not in source.live:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
         node = source.live[name]
+        if isinstance(node, Directory) and new_name in target.live:
+            self._remove_directory(target, new_name)
         if source is target:
             source.change({new_name: node, name: None})
         else:
@@ -157,15 +149,19 @@ class SimPosix(Posix):
         directory.change({name: None})
         self._operate()
 
+    def rmdir(self, path: str) -> None:
+        directory, name = self._parent(path)
+        self._call("unlink")
+        self._remove_directory(directory, name)
+        directory.change({name: None})
+        self._operate()
+
     def sync_directory(self, directory: str | int) -> None:
         self._call("sync")
         self._operate()
         self._directory(directory).sync()
 
     # Calls that only look
-
-    def process_id(self) -> int:
-        return self.pid
 
     def pread(self, fd: int, size: int, offset: int) -> bytes:
         self._call("read")
@@ -175,31 +171,6 @@ class SimPosix(Posix):
         self._call("read")
         return memoryview(self._file(fd).live)
 
-    def open_directory(self, path: str, at: int | None = None) -> int:
-        return self._descriptor(self._directory(path, at))
-
-    def identity(self, path: str | int, at: int | None = None) -> tuple[int, int] | None:
-        if isinstance(path, int):
-            return 0, id(self._fds[path])
-        try:
-            directory, name = self._parent(path, at)
-        except FileNotFoundError:
-            return None
-        node = directory.live.get(name) if name else directory
-        return None if node is None else (0, id(node))
-
-    def exists(self, path: str, at: int | None = None) -> bool:
-        return self.identity(path, at) is not None
-
-    def fstat(self, fd: int) -> SimStatus:
-        node = self._fds[fd]
-        return SimStatus(0, id(node), sum(one is node for one in all_below(self._root)))
-
-    def stat(self, name: str, at: int) -> SimStatus:
-        if (found := self.identity(name, at)) is None:
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)
-        return SimStatus(*found, 1)
-
     def size(self, fd: int) -> int:
         return len(self._file(fd).live)
 
@@ -208,25 +179,6 @@ class SimPosix(Posix):
 
     def seek_hole(self, fd: int, offset: int) -> int | None:
         return len(self._file(fd).live)
-
-    def close(self, fd: int) -> None:
-        self._fds.pop(fd, None)
-        self._locks.pop(fd, None)
-
-    def try_lock(self, fd: int) -> bool:
-        node = self._fds[fd]
-        if isinstance(node, Directory) and not self.locks_directories:
-            raise OSError(errno.EBADF, os.strerror(errno.EBADF))
-        if any(locked is node for locked in self._locks.values()):
-            return False
-        self._locks[fd] = node
-        return True
-
-    def collect(self) -> bool:
-        return False
-
-    def lock_holder(self, fd: int) -> str:
-        return str(self.pid)
 
     def sizes(self, path: str | int) -> dict[str, int]:
         self._call("read")
@@ -244,18 +196,23 @@ class SimPosix(Posix):
         """The process dies; what it wrote is still in the cache, synced or not."""
         self.fired["kill"] += 1
         self.dies_at = self.fault = self.bystander = self.witness = None
-        self._fds.clear()
-        self._locks.clear()
+        self.exit()
 
     def after_power_cut(self, random: Random) -> Self:
         """What is on the disk after a power cut now: one of the many images that could be."""
         self.fired["power cut"] += 1
-        return type(self)(self._image_of(self._root, random, {}), fired=self.fired)
+        return self._on(self._image_of(self._root, random, {}))
 
-    def copy_after_kill(self) -> "SimPosix":
+    def copy_after_kill(self) -> Self:
         """As after a kill now, for one of several futures."""
         self.fired["kill"] += 1
-        return SimPosix(copy_of(self._root, {}), fired=self.fired)
+        return self._on(copy_of(self._root, {}))
+
+    def _on(self, root: Directory) -> Self:
+        """A kernel that has just started, on another platter."""
+        posix = type(self)(root, fired=self.fired)
+        posix.locks_directories = self.locks_directories
+        return posix
 
     def _image_of(
         self, directory: Directory, random: Random, seen: dict[Inode, Inode]
@@ -341,33 +298,16 @@ class SimPosix(Posix):
         else:
             inode.sync()
 
-    def _descriptor(self, node: Inode | Directory) -> int:
-        self._next_fd += 1
-        self._fds[self._next_fd] = node
-        return self._next_fd
-
-    def _file(self, fd: int) -> Inode:
-        node = self._fds[fd]
-        assert isinstance(node, Inode)
-        return node
-
-    def _directory(self, path: str | int, at: int | None = None) -> Directory:
-        if isinstance(path, int):
-            at, path = path, "."
-        node: Inode | Directory = self._root if at is None else self._fds[at]
-        for part in path.split("/"):
-            if part and part != ".":
-                found = node.live.get(part) if isinstance(node, Directory) else None
-                if found is None:
-                    raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
-                node = found
+    def _remove_directory(self, above: Directory, name: str) -> None:
+        """Let a directory that must be empty have no name any more."""
+        node = above.live.get(name)
+        if node is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)
         if not isinstance(node, Directory):
-            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)
-        return node
-
-    def _parent(self, path: str, at: int | None = None) -> tuple[Directory, str]:
-        directory, _, name = path.rpartition("/")
-        return self._directory(directory, at), name
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), name)
+        if node.live:
+            raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), name)
+        node.is_removed = True
 
 
 class SimDisk(OsDisk):
@@ -397,8 +337,12 @@ class SimDisk(OsDisk):
 
     def after_kill(self) -> "SimDisk":
         self.posix.kill()
-        self._root = None  # its descriptor died with the process
+        self.forget_process()
         return self
+
+    def forget_process(self) -> None:
+        """The process has ended, and its descriptors with it: find the directory by name."""
+        self._root, self._path = None, self._place_on(self.posix)
 
     def copy_after_kill(self) -> "SimDisk":
         return self._on(self.posix.copy_after_kill())
@@ -407,8 +351,14 @@ class SimDisk(OsDisk):
         """The same directory on another platter."""
         disk = SimDisk.__new__(SimDisk)  # the path is known to be absolute
         disk.posix = disk._posix = posix
-        disk._path, disk._root = self._path, None
+        disk._path, disk._root = self._place_on(posix), None
         return disk
+
+    def _place_on(self, posix: SimPosix) -> str:
+        """Where the directory is: it may have been moved, and moved back."""
+        if self._path == ROOT or self._path == MOVED:
+            return MOVED if MOVED[1:] in posix._root.live else ROOT
+        return self._path
 
     def files(self) -> dict[str, bytes]:
         """What a reader of the directory, and of those in it, would find."""

@@ -1,0 +1,180 @@
+"""Processes, descriptors and locks of a simulated kernel.
+
+Every process has a process id and a table of descriptors.  All processes on one kernel see the same
+files and the same locks.  A descriptor has a number that no other open of the kernel has, so a
+number that two processes have is one open file description, which a fork has copied.  A lock
+belongs to the description: it is free when the last copy is closed.
+
+A directory may be renamed or removed while it is open: a descriptor follows it.
+"""
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import count
+from typing import NamedTuple, Self
+
+from holdfast.posix import Posix
+from holdfast.testing.platter import Directory, Inode, all_below
+
+Node = Inode | Directory
+
+
+class _Held(NamedTuple):
+    """What is locked, and the process that locked it."""
+
+    node: Node
+    pid: int
+
+
+class SimStatus(NamedTuple):
+    """See holdfast.posix.Status."""
+
+    st_dev: int
+    st_ino: int
+    st_nlink: int
+
+
+class SimProcess(Posix):
+    """The calls that only look up names, open directories and lock."""
+
+    def __init__(self, root: Directory | None = None) -> None:
+        self.pid = os.getpid()  # of the process that makes the calls
+        self.locks_directories = True  # False: a file system that cannot, such as NFS
+        self._root = root or Directory()
+        self._fds: dict[int, Node] = {}
+        self._numbers = count(4)  # of descriptors, for all processes
+        self._locks: dict[int, _Held] = {}
+        self._tables = {self.pid: self._fds}
+
+    # Processes
+
+    def process(self, pid: int) -> Self:
+        """Start another process on the same kernel, with no descriptors."""
+        assert not self._tables.get(pid), f"process {pid} is running"
+        other = type(self)(self._root)
+        other.pid, other.locks_directories = pid, self.locks_directories
+        other._numbers, other._locks, other._tables = self._numbers, self._locks, self._tables
+        self._tables[pid] = other._fds
+        return other
+
+    def fork(self, pid: int) -> Self:
+        """Start a child, with copies of all descriptors.
+
+        The child runs no handlers of holdfast.forks: it is a fork that a C library made.
+        """
+        child = self.process(pid)
+        child._fds.update(self._fds)
+        return child
+
+    @contextmanager
+    def acting_as(self, child: Self) -> Iterator[None]:
+        """Let the objects that use this process make their calls as its child."""
+        own = self.pid, self._fds
+        self.pid, self._fds = child.pid, child._fds
+        try:
+            yield
+        finally:
+            self.pid, self._fds = own
+
+    def exit(self) -> None:
+        """End the process: close all of its descriptors."""
+        for fd in list(self._fds):
+            self.close(fd)
+
+    @property
+    def holds_a_lock(self) -> bool:
+        """Whether this process has a descriptor of anything that is locked."""
+        return any(fd in self._fds for fd in self._locks)
+
+    def process_id(self) -> int:
+        return self.pid
+
+    # Descriptors and locks
+
+    def open_directory(self, path: str, at: int | None = None) -> int:
+        return self._descriptor(self._directory(path, at))
+
+    def close(self, fd: int) -> None:
+        self._fds.pop(fd, None)
+        if fd in self._locks and not any(fd in table for table in self._tables.values()):
+            del self._locks[fd]
+
+    def try_lock(self, fd: int) -> bool:
+        node = self._fds[fd]
+        if isinstance(node, Directory) and not self.locks_directories:
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+        if any(held.node is node for held in self._locks.values()):
+            return False
+        self._locks[fd] = _Held(node, self.pid)
+        return True
+
+    def collect(self) -> bool:
+        return False
+
+    def lock_holder(self, fd: int) -> str:
+        node = self._fds[fd]
+        return next((str(held.pid) for held in self._locks.values() if held.node is node), "")
+
+    # Names
+
+    def identity(self, path: str | int, at: int | None = None) -> tuple[int, int] | None:
+        if isinstance(path, int):
+            return 0, id(self._fds[path])
+        try:
+            directory, name = self._parent(path, at)
+        except FileNotFoundError:
+            return None
+        node = directory.live.get(name) if name else directory
+        return None if node is None else (0, id(node))
+
+    def exists(self, path: str, at: int | None = None) -> bool:
+        return self.identity(path, at) is not None
+
+    def fstat(self, fd: int) -> SimStatus:
+        node = self._fds[fd]
+        if isinstance(node, Directory):
+            return SimStatus(0, id(node), not node.is_removed)
+        return SimStatus(0, id(node), sum(one is node for one in all_below(self._root)))
+
+    def stat(self, name: str, at: int) -> SimStatus:
+        if (found := self.identity(name, at)) is None:
+            raise _missing(name)
+        return SimStatus(*found, 1)
+
+    def _descriptor(self, node: Node) -> int:
+        fd = next(self._numbers)
+        self._fds[fd] = node
+        return fd
+
+    def _file(self, fd: int) -> Inode:
+        node = self._fds[fd]
+        assert isinstance(node, Inode)
+        return node
+
+    def _directory(self, path: str | int, at: int | None = None) -> Directory:
+        if isinstance(path, int):
+            at, path = path, "."
+        node: Node = self._root if at is None else self._fds[at]
+        for part in path.split("/"):
+            if part and part != ".":
+                found = node.live.get(part) if isinstance(node, Directory) else None
+                if found is None:
+                    raise _missing(path)
+                node = found
+        if not isinstance(node, Directory):
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)
+        return node
+
+    def _parent(self, path: str, at: int | None = None) -> tuple[Directory, str]:
+        """The directory of a name.  In a removed directory there are no names."""
+        above, _, name = path.rpartition("/")
+        directory = self._directory(above, at)
+        if directory.is_removed:
+            raise _missing(path)
+        return directory, name
+
+
+def _missing(path: str) -> FileNotFoundError:
+    return FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
