@@ -5,9 +5,12 @@ from typing import Any
 
 import pytest
 
-from holdfast.disk import Buffer, OsFile
+from holdfast import ownership
+from holdfast.disk import Buffer, OsDisk, OsFile
 from holdfast.logs.commits import Commits
+from holdfast.ownership import Ownership
 from holdfast.testing.explorer import LifeExplorer
+from holdfast.testing.meddler import WAYS
 from holdfast.testing.sim_disk import SimPosix
 
 Patch = Callable[[pytest.MonkeyPatch], None]
@@ -30,10 +33,13 @@ def explore(
     seeds: Iterable[int],
     faulty: Sequence[str] = ("batch", "append", "append"),
     faults: Sequence[str] = ("sync eio",),
+    meddled: Sequence[str] = ("append", "large", "append"),
 ) -> None:
     """A short form of what the whole suite does."""
     for kind in faults:
         explorer.every_fault(faulty, kind, for_ever=False)
+    for kind, locks_directories in WAYS:
+        explorer.every_meddling(meddled, kind, locks_directories=locks_directories)
     for sequence in sequences:
         explorer.every_crash_point(sequence)
     for seed in seeds:
@@ -58,8 +64,50 @@ def a_failed_write_does_not_poison(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Commits, "refuse_if_unwritable", lambda self: None)
 
 
+def a_fork_may_write(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Ownership, "refuse_fork", lambda self: None)
+
+
+def the_root_is_made_again(patch: pytest.MonkeyPatch) -> None:
+    """Every path is looked up by name, and what is missing is made."""
+    original, opened = OsDisk._at_root, []
+
+    def at_root(self: OsDisk, *, make: bool = False) -> int:
+        opened.append(self._root)  # its descriptor stays open
+        self._root = None
+        return original(self, make=True)
+
+    patch.setattr(OsDisk, "_at_root", at_root)
+
+
+def only_the_lock_file_is_locked(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(ownership, "_lock_directory", lambda posix, directory: True)
+
+
+def the_lock_is_not_checked(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Ownership, "_loss", lambda self: None)
+
+
+def a_second_owner_is_admitted(patch: pytest.MonkeyPatch) -> None:
+    original = SimPosix.try_lock
+
+    def try_lock(self: SimPosix, fd: int) -> bool:
+        original(self, fd)
+        return True
+
+    patch.setattr(SimPosix, "try_lock", try_lock)
+
+
+OF_THE_OWNER = (
+    a_fork_may_write,
+    the_root_is_made_again,
+    only_the_lock_file_is_locked,
+    the_lock_is_not_checked,
+    a_second_owner_is_admitted,
+)
 BELOW_EVERY_LOG = (
     writes_are_not_synced,
     directories_are_never_synced,
     a_failed_write_does_not_poison,
+    *OF_THE_OWNER,
 )

@@ -119,6 +119,8 @@ TRIED_BY = {
     "logs/shanghai/directory.py": "tests/logs/shanghai/test_recovery.py",
     "testing/logs.py": "tests/logs/shanghai/test_mutants.py",
     "testing/explorer.py": "tests/logs/shanghai/test_mutants.py",
+    "testing/lives.py": "tests/logs/shanghai/test_mutants.py",
+    "testing/meddler.py": "tests/logs/shanghai/test_mutants.py",
     "testing/sim_kernel.py": "tests/testing/test_sim_disk.py",
     "testing/log_contract.py": "tests/logs/shanghai/test_mutants.py",
     "testing/shanghai.py": "tests/logs/shanghai/test_mutants.py",

@@ -1,9 +1,12 @@
 """No crash loses, halves, doubles or invents anything: a hundred thousand images in every run."""
 
+from itertools import product
+
 import pytest
 
 from holdfast.testing.bar_logs import LogExplorer
 from holdfast.testing.bars import BarExplorer
+from holdfast.testing.meddler import KINDS, WAYS
 
 LONG = (
     ("many", "write back", "ticks", "delete", "write back", "reopen"),
@@ -44,3 +47,16 @@ def test_no_failing_call_loses_or_invents_anything(kind: str) -> None:
     explorer.every_fault(("many", "write back", "ticks", "write back"), kind, for_ever=True)
     explorer.every_fault(("prepare", "bar", "decide", "write back"), kind, for_ever=False)
     assert explorer.fired[kind] > 20
+
+
+def test_no_other_process_makes_the_owner_lose_or_invent_anything() -> None:
+    """Forks, a moved root, removed locks and second owners, at every change."""
+    explorer = BarExplorer(seed=3)
+    sequences = (("bar", "write back", "reopen"), ("prepare", "ticks", "decide", "delete"))
+    for sequence, (kind, locks_directories) in product(sequences, WAYS):
+        explorer.every_meddling(sequence, kind, locks_directories=locks_directories)
+    for seed in range(150):
+        explorer.lives(seed, meddled=True)
+    fired = {kind: explorer.fired[kind] for kind in KINDS}
+    print(fired)
+    assert min(fired.values()) > 100, fired

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.mutants import Mutants, explore, writes_are_not_synced
+from tests.mutants import OF_THE_OWNER, Mutants, explore, writes_are_not_synced
 
 from holdfast.bars import guest, replay, wal, write_back
 from holdfast.bars.files import Files
@@ -24,7 +24,7 @@ from holdfast.testing.bar_logs import LogExplorer
 from holdfast.testing.bars import BarExplorer, open_store
 from holdfast.testing.sim_disk import SimPosix
 
-mutant = Mutants(writes_are_not_synced)
+mutant = Mutants(writes_are_not_synced, *OF_THE_OWNER)
 PATH, DAY_S, START_S = "A/1D/X/2021.bin", 86_400, 1_609_459_200
 
 
@@ -41,7 +41,8 @@ def examine() -> None:
         ("prepare", "many", "many", "write back", "decide", "write back"),
     )
     explorer.every_fault(("ticks", "write back"), "sync eio", for_ever=False)
-    explore(explorer, sequences, range(1000, 1012), faulty=("many", "write back", "ticks"))
+    seeds, faulty = range(1000, 1012), ("many", "write back", "ticks")
+    explore(explorer, sequences, seeds, faulty, meddled=("bar", "write back"))
     thorough = BarExplorer(images_per_point=60)
     thorough.every_crash_point(("ticks", "write back"), first=30)
 

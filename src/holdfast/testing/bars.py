@@ -13,6 +13,7 @@ import numpy as np
 from holdfast.bars.guest import BarReader
 from holdfast.bars.store import BarStore
 from holdfast.formats.bar_time import DAY_NS, year_start_ns
+from holdfast.group_commit import Alone
 from holdfast.testing.bar_ledger import KEYS, TICKS, BarLedger, Edit
 from holdfast.testing.explorer import BrokenPromiseError, LifeExplorer, Mortal
 from holdfast.testing.sim_disk import SimDisk
@@ -30,6 +31,12 @@ class BarLife(Mortal[BarLedger]):
 
     def open(self) -> None:
         self.store = open_store(self.disk)
+
+    def close(self) -> None:
+        self.store.close()
+
+    def guards(self) -> Sequence[Alone]:
+        return self.store._commits, self.store._writing_back
 
     def look(self) -> None:
         if self.store.damage:
@@ -142,7 +149,7 @@ def decide(life: BarLife) -> None:
 
 
 def reopen(life: BarLife) -> None:
-    life.store.close()
+    life.close()
     life.begin()
 
 

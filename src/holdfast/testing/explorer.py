@@ -1,110 +1,31 @@
 """Crashes a store in every way the simulated disk knows, and holds it to what it promised.
 
 What is promised, and what a life is made of, each kind of store says for itself: see
-holdfast.testing.logs and holdfast.testing.bars.
+holdfast.testing.logs and holdfast.testing.bars.  What other processes do meanwhile is in
+holdfast.testing.meddler.
 """
 
 import gc
 import logging
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import product
+from itertools import count, product
 from random import Random
-from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from holdfast.errors import HoldfastError
+from holdfast.testing.lives import BrokenPromiseError as BrokenPromiseError
+from holdfast.testing.lives import Ledger as Ledger
+from holdfast.testing.lives import Mortal as Mortal
+from holdfast.testing.meddler import Meddler, chances
 from holdfast.testing.platter import image_of
 from holdfast.testing.sim_disk import FAILING, Fault, PowerLost, SimDisk
 
 _LOG = logging.getLogger("holdfast")
 _KNOWN_MAX = 6
-
-
-class BrokenPromiseError(AssertionError):
-    """A store has lost, invented or hidden something, or broken another promise.
-
-    `kind` is one of those four words.
-    """
-
-    def __init__(self, kind: str, what: str) -> None:
-        super().__init__(f"{kind}: {what}")
-        self.kind = kind
-
-
-class Promises(Protocol):
-    """A ledger: what a store has promised so far."""
-
-    def copy(self) -> Self:
-        """For one of several futures."""
-        ...
-
-    @property
-    def acknowledged(self) -> int:
-        """How much is to be there."""
-        ...
-
-    def key(self) -> Hashable:
-        """All that a store is held to."""
-        ...
-
-
-Ledger = TypeVar("Ledger", bound=Promises)
-
-
-class Mortal(ABC, Generic[Ledger]):
-    """One process's use of a store, from opening it to its death."""
-
-    curiosity: ClassVar[float]  # how likely a guest looks in at a change, if there is one
-
-    def __init__(self, disk: SimDisk, ledger: Ledger, random: Random) -> None:
-        self.disk, self.ledger, self.random = disk, ledger, random
-
-    @abstractmethod
-    def open(self) -> None: ...
-
-    @abstractmethod
-    def look(self) -> None:
-        """Hold what the owner shows to the ledger."""
-
-    @abstractmethod
-    def look_as_guest(self) -> None:
-        """Hold what a guest sees to the ledger."""
-
-    @abstractmethod
-    def settle(self) -> None:
-        """Recovery has cut off what it did not show: nothing is in flight any more."""
-
-    @abstractmethod
-    def go_on(self) -> None:
-        """A store must not only be readable but take what comes next."""
-
-    @abstractmethod
-    def vanish(self) -> None:
-        """Its process is gone.  The cycles that it leaves need not wait for the collector."""
-
-    def begin(self) -> None:
-        try:
-            self.open()
-        except HoldfastError as error:
-            if self.disk.posix.fault is not None:
-                raise  # it may refuse while the disk fails
-            raise BrokenPromiseError("hidden", f"cannot be opened: {error}") from error
-        self.look()
-        self.settle()
-
-    def let_a_guest_watch(self) -> None:
-        """From now on a guest looks in now and then, also between a write and its sync."""
-        posix = self.disk.posix
-
-        def look() -> None:
-            if self.random.random() < self.curiosity:
-                posix.bystander, dies_at, posix.dies_at = None, posix.dies_at, None
-                self.look_as_guest()
-                posix.bystander, posix.dies_at = look, dies_at
-
-        posix.bystander = look
+_CRASHES_AFTER_MEDDLING = 0.1  # how likely a change after it is tried as the last
 
 
 Life = TypeVar("Life", bound=Mortal[Any])
@@ -199,26 +120,33 @@ class LifeExplorer(ABC, Generic[Life, Ledger]):
                 raise
         self.acknowledged += ledger.acknowledged
 
-    def lives(self, seed: int, count: int = 5) -> None:
-        """Several lives on one disk, each cut short somewhere, often in recovery."""
-        with undisturbed():
-            self._lives(seed, count)
+    def lives(self, seed: int, count: int = 5, *, meddled: bool = False) -> None:
+        """Several lives on one disk, each cut short somewhere, often in recovery.
 
-    def _lives(self, seed: int, count: int) -> None:
+        If they are `meddled` with, other processes interfere at random changes.
+        """
+        with undisturbed():
+            self._lives(seed, count, meddled=meddled)
+
+    def _lives(self, seed: int, count: int, *, meddled: bool) -> None:
         random, disk, ledger = Random(f"{self.seed}/{seed}"), SimDisk(), self.new_ledger()
         disk.posix.fired = self.fired
+        disk.posix.locks_directories = not meddled or random.random() < 0.7
         steps = list(self.steps().values())
         for number in range(count):
             disk.posix.operations = 0
             disk.posix.dies_at = int(random.random() * random.choice(self.changes_max))
             life = self.new_life(disk, ledger, random)
+            meddler = Meddler(self, life, chances(random) if meddled else None)
             try:
                 life.begin()
-                if random.random() < 0.3:
+                if not meddled and random.random() < 0.3:
                     life.let_a_guest_watch()
                 while True:
                     random.choice(steps)(life)
+                    meddler.between_steps()
             except PowerLost:
+                meddler.leave()
                 disk = disk.after_kill() if random.random() < 0.3 else disk.after_power_cut(random)
                 self._is_new(disk, ledger)
             except BrokenPromiseError as error:
@@ -239,6 +167,47 @@ class LifeExplorer(ABC, Generic[Life, Ledger]):
                 disk = disk.after_kill()
                 self._judge(disk, ledger, random)
                 self._judge(disk.after_power_cut(random), ledger, random)  # it was shown: durable
+
+    def every_meddling(
+        self, sequence: Sequence[str], kind: str, *, locks_directories: bool = True
+    ) -> None:
+        """Let another process interfere, in turn, at each change and between any two steps.
+
+        `kind` is one of holdfast.testing.meddler.KINDS.  Power may go at any later change.
+        """
+        with undisturbed():
+            for at in count():
+                try:
+                    if not self._meddled(sequence, kind, at, locks_directories=locks_directories):
+                        return
+                except Exception as error:
+                    error.add_note(f"in {sequence}, {kind} at {at}, {locks_directories=}")
+                    raise
+
+    def _meddled(
+        self, sequence: Sequence[str], kind: str, at: int, *, locks_directories: bool
+    ) -> bool:
+        """One life.  False if it has ended before the turn number `at` came."""
+        disk, ledger = SimDisk(), self.new_ledger()
+        random = Random(f"{self.seed}/{sequence}/{kind}/{at}")
+        life = self.new_life(disk, ledger, random)
+        turns = count()
+        meddler = Meddler(self, life, lambda: kind if next(turns) == at else None)
+
+        def crash() -> None:
+            if meddler.has_acted and random.random() < _CRASHES_AFTER_MEDDLING:
+                self._outlive(ledger, disk.after_power_cut(random), random)
+
+        disk.posix.fired, disk.posix.locks_directories = self.fired, locks_directories
+        disk.posix.witness = crash
+        life.begin()
+        for name in sequence:
+            self.steps()[name](life)
+            meddler.between_steps()
+        life.look()
+        meddler.leave()
+        self._judge(disk.after_kill(), ledger, random)
+        return next(turns) > at
 
     def _with_fault(
         self, sequence: Sequence[str], kind: str, fault: Fault | None

@@ -10,6 +10,7 @@ import os
 import threading
 from collections.abc import Callable, Iterable
 from functools import partial
+from itertools import product
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -26,6 +27,7 @@ from holdfast.errors import (
 from holdfast.logs.log import Guest, Inspectable, Log
 from holdfast.posix import Posix
 from holdfast.testing.logs import Explorer, Step
+from holdfast.testing.meddler import KINDS, WAYS
 from holdfast.testing.sim_disk import Fault, SimDisk
 
 BATCHES = [[b"a"], [b"b", b"bb" * 60], [b"c" * 170], [b"d", b"e", b"f"], [b"g" * 5]]
@@ -36,6 +38,7 @@ class LogContract:
     batch_is_atomic: bool
     sequence_max = 3
     lives_count = 3000
+    meddled_lives_count = 600
     images_per_point = 60  # at most: where they repeat, there are no more
     payload_seeds = 2
     images_min = 100_000
@@ -192,6 +195,20 @@ class LogContract:
         assert explorer.images >= self.images_min
         fates = "power cut, kill, torn, new, old, zero, garbled, name kept, name lost, bystander"
         assert not [fate for fate in fates.split(", ") if not explorer.fired[fate]]
+
+    # Other processes
+
+    def test_no_other_process_makes_the_owner_lose_or_invent(self) -> None:
+        """Forks, a moved directory, removed locks and second owners, at every change."""
+        explorer = Explorer(self, seed=3)
+        sequences = (("batch", "large", "append", "reopen", "append"), tuple(self.steps()))
+        for sequence, (kind, locks_directories) in product(sequences, WAYS):
+            explorer.every_meddling(sequence, kind, locks_directories=locks_directories)
+        for seed in range(self.meddled_lives_count):
+            explorer.lives(seed, meddled=True)
+        fired = {kind: explorer.fired[kind] for kind in KINDS}
+        print(fired)
+        assert min(fired.values()) > 100, fired
 
     # Many at once
 

@@ -5,13 +5,14 @@ it comes at most a prefix of the batch in flight (all or nothing of it, where th
 nothing is invented; and the log can be read and appended to.
 """
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import Protocol, TypeAlias
 
 from holdfast.disk import Disk
 from holdfast.errors import HoldfastError
+from holdfast.group_commit import Alone
 from holdfast.logs.log import Guest, Log
 from holdfast.testing.explorer import BrokenPromiseError, LifeExplorer, Mortal
 from holdfast.testing.sim_disk import SimDisk
@@ -95,10 +96,19 @@ class Life(Mortal[Ledger]):
     def __init__(self, subject: Subject, disk: SimDisk, ledger: Ledger, random: Random) -> None:
         super().__init__(disk, ledger, random)
         self.subject = subject
+        self.lock_files = getattr(subject, "lock_files", self.lock_files)
         self.log: Log
 
     def open(self) -> None:
         self.log = self.subject.open(self.disk)
+
+    def close(self) -> None:
+        self.log.close()
+
+    def guards(self) -> Sequence[Alone]:
+        commits = vars(self.log)["_commits"]
+        assert isinstance(commits, Alone)
+        return (commits,)
 
     def look(self) -> None:
         self.hold(self.log)
@@ -154,7 +164,7 @@ def append_large(life: Life) -> None:
 
 
 def reopen(life: Life) -> None:
-    life.log.close()
+    life.close()
     life.begin()
 
 

@@ -2,12 +2,15 @@
 
 from holdfast.disk import Disk
 from holdfast.logs.raft_wal import OPAQUE_CODEC, RaftWal, RaftWalGuest
+from holdfast.logs.raft_wal.meta_store import META_STORE
+from holdfast.ownership import LOCK
 from holdfast.testing.logs import STEPS, Life, Step
 
 
 class RaftWalSubject:
     batch_is_atomic = True
     segment_size_max = 200
+    lock_files = LOCK, META_STORE
 
     def open(self, disk: Disk) -> RaftWal:
         return RaftWal(

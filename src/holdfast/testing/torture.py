@@ -15,6 +15,7 @@ from holdfast.testing.file_log import FileLogSubject
 from holdfast.testing.kills import KillRounds
 from holdfast.testing.kv_torture import KvKillRounds, KvSimulations
 from holdfast.testing.logs import Explorer, Subject
+from holdfast.testing.meddler import WAYS
 from holdfast.testing.raft_wal import RaftWalSubject
 from holdfast.testing.shanghai import ShanghaiSubject
 
@@ -64,7 +65,7 @@ class DiskCrashes:
         self._random = Random(f"crashes {seed}")
 
     def slices(self) -> Iterator[Callable[[], None]]:
-        """Sequences, lives, faults."""
+        """Sequences, lives, faults, and what other processes do."""
         explorer, random = self._explorer, self._random
         sequences = list(explorer.sequences(3))
         random.shuffle(sequences)
@@ -72,10 +73,14 @@ class DiskCrashes:
             sequence = sequences[number % len(sequences)]
             yield partial(explorer.every_crash_point, sequence, number // len(sequences))
             for life in range(4):
-                yield partial(explorer.lives, 4 * number + life)
+                yield partial(explorer.lives, 4 * number + life, meddled=life == 3)
             if number % 8 == 0:
                 kind, for_ever = random.choice(FAULTS), random.random() < 0.5
                 yield partial(explorer.every_fault, sequence, kind, for_ever=for_ever)
+            if number % 8 == 4:
+                kind, locks_directories = random.choice(WAYS)
+                meddling = partial(explorer.every_meddling, sequence, kind)
+                yield partial(meddling, locks_directories=locks_directories)
 
     def count(self, report: TortureReport) -> None:
         explorer = self._explorer
