@@ -152,14 +152,15 @@ def _lock_directory(posix: Posix, directory: int) -> bool | None:
 def _lock_name(posix: Posix, path: str, directory: int) -> Descriptor:
     """Lock the file that has the name LOCK: version 0.1.0 locks nothing else."""
     for _ in range(_TRIES):
-        lock = Descriptor(posix, posix.open(LOCK, os.O_CREAT | os.O_RDWR, directory))
-        if not posix.try_lock(lock.fd):
-            holder = _signed(posix, lock.fd)
-            lock.close()
-            raise _locked(path, holder)
-        if posix.identity(LOCK, directory) == posix.identity(lock.fd):
-            return lock
-        lock.close()  # removed or replaced between two calls: it keeps nobody out
+        with ExitStack() as opened:
+            lock = Descriptor(posix, posix.open(LOCK, os.O_CREAT | os.O_RDWR, directory))
+            opened.callback(lock.close)
+            if not posix.try_lock(lock.fd):
+                raise _locked(path, _signed(posix, lock.fd))
+            if posix.identity(LOCK, directory) == posix.identity(lock.fd):
+                opened.pop_all()
+                return lock
+        # Removed or replaced between two calls: what we locked keeps nobody out.
     raise HoldfastError(f"{path}/{LOCK} is removed again and again; find out by what, and stop it")
 
 
