@@ -248,8 +248,9 @@ def test_a_short_write_is_completed() -> None:
 
 
 def test_a_failed_create_leaves_nothing_behind() -> None:
-    disk = SimDisk()
-    disk.posix.fault = Fault("enospc", disk.posix.calls + 1)
+    rehearsal, disk = SimDisk(), SimDisk()
+    rehearsal.create("x", b"data")
+    disk.posix.fault = Fault("enospc", rehearsal.posix.trace.index("write"))
     with pytest.raises(DiskFullError, match="free some space"):
         disk.create("x", b"data")
     disk.posix.fault = None

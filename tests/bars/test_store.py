@@ -124,7 +124,7 @@ def test_undecided_groups_outlive_crashes_and_closing(disk: SimDisk, commit: boo
 
 def test_a_failed_commit_shows_nothing_and_poisons(disk: SimDisk, store: BarStore) -> None:
     store.write(bars(1), "1D", "X", symbol="A")
-    disk.posix.fault = Fault("sync eio", disk.posix.calls + 1)
+    disk.posix.fault = Fault("sync eio", disk.posix.calls, for_ever=True)
     with pytest.raises(OSError, match="error"):
         store.write(bars(2), "1D", "X", symbol="A")
     disk.posix.fault = None

@@ -254,3 +254,14 @@ def test_a_lock_that_is_removed_is_noticed_where_directories_cannot_be_locked() 
     SimDisk(other, "/sim.moved").lock()
     with pytest.raises(NotOwnerError, match="LOCK was removed or replaced"):
         lock.check()
+
+
+@pytest.mark.parametrize("kind", ["open", "lock", "stat"])
+def test_a_lookup_can_fail(kind: str) -> None:
+    rehearsal, disk = SimDisk(), SimDisk()
+    rehearsal.lock()
+    disk.posix.fault = Fault("eio", rehearsal.posix.trace.index(kind))
+    with pytest.raises(OSError, match="Input/output"):
+        disk.lock()
+    disk.posix.fault = None
+    disk.lock()

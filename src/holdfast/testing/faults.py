@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 # Which calls each kind of fault can hit.
 FAILING = {
-    "eio": ("open", "create", "write", "read", "rename", "unlink", "sync"),
+    "eio": ("open", "create", "write", "read", "rename", "unlink", "sync", "lock", "stat"),
     "enospc": ("create", "write"),
     "short write": ("write",),
     "sync eio": ("sync",),

@@ -48,6 +48,10 @@ class SimProcess(Posix):
         self._locks: dict[int, _Held] = {}
         self._tables = {self.pid: self._fds}
 
+    def _call(self, kind: str) -> str:
+        """Count a call.  A subclass can make it fail."""
+        return ""
+
     # Processes
 
     def process(self, pid: int) -> Self:
@@ -94,6 +98,7 @@ class SimProcess(Posix):
     # Descriptors and locks
 
     def open_directory(self, path: str, at: int | None = None) -> int:
+        self._call("open")
         return self._descriptor(self._directory(path, at))
 
     def close(self, fd: int) -> None:
@@ -102,6 +107,7 @@ class SimProcess(Posix):
             del self._locks[fd]
 
     def try_lock(self, fd: int) -> bool:
+        self._call("lock")
         node = self._fds[fd]
         if isinstance(node, Directory) and not self.locks_directories:
             raise OSError(errno.EBADF, os.strerror(errno.EBADF))
@@ -120,6 +126,7 @@ class SimProcess(Posix):
     # Names
 
     def identity(self, path: str | int, at: int | None = None) -> tuple[int, int] | None:
+        self._call("stat")
         if isinstance(path, int):
             return 0, id(self._fds[path])
         try:
@@ -133,6 +140,7 @@ class SimProcess(Posix):
         return self.identity(path, at) is not None
 
     def fstat(self, fd: int) -> SimStatus:
+        self._call("stat")
         node = self._fds[fd]
         if isinstance(node, Directory):
             return SimStatus(0, id(node), not node.is_removed)

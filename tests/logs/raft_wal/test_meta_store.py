@@ -447,7 +447,7 @@ def test_every_call_may_fail(kind: str, for_ever: bool) -> None:
 def test_a_failed_opening_leaves_no_lock_behind() -> None:
     disk = SimDisk()
     MetaStore(disk).close()
-    for at in range(20):
+    for at in range(60):
         disk.posix.fault = Fault("eio", disk.posix.calls + at)
         try:
             MetaStore(disk).close()
