@@ -77,7 +77,7 @@ class DiskCrashes:
             if number % 8 == 0:
                 kind, for_ever = random.choice(FAULTS), random.random() < 0.5
                 yield partial(explorer.every_fault, sequence, kind, for_ever=for_ever)
-            if number % 8 == 4:
+            if number % 16 == 4:
                 kind, locks_directories = random.choice(WAYS)
                 meddling = partial(explorer.every_meddling, sequence, kind)
                 yield partial(meddling, locks_directories=locks_directories)
