@@ -85,7 +85,7 @@ def only_the_lock_file_is_locked(patch: pytest.MonkeyPatch) -> None:
 
 
 def the_lock_is_not_checked(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Ownership, "_loss", lambda self: None)
+    patch.setattr(Ownership, "check", Ownership.refuse_fork)
 
 
 def a_second_owner_is_admitted(patch: pytest.MonkeyPatch) -> None:

@@ -151,21 +151,24 @@ def test_processes_share_files_and_not_descriptors() -> None:
 
 def test_a_second_process_is_refused_until_the_first_has_ended() -> None:
     disk = SimDisk()
-    disk.lock()
+    first = disk.lock()
     second = SimDisk(disk.posix.process(77))
     with pytest.raises(LockedError, match=f"owned by process {disk.posix.pid}"):
         second.lock()
     disk.posix.exit()
-    second.lock()
+    lock = second.lock()
     with pytest.raises(LockedError, match="owned by process 77"):
         SimDisk(disk.posix).lock()
+    first.release()
+    lock.release()
 
 
 def test_a_kill_leaves_the_locks_of_other_processes() -> None:
     disk = SimDisk()
-    SimDisk(disk.posix.process(77)).lock()
+    lock = SimDisk(disk.posix.process(77)).lock()
     with pytest.raises(LockedError):
         disk.after_kill().lock()
+    lock.release()
 
 
 def test_a_lock_that_a_fork_has_copied_is_free_when_the_last_copy_is_closed() -> None:

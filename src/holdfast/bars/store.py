@@ -254,10 +254,8 @@ class BarStore(Bars):
 
     def _write_back_all(self) -> int:
         wanted, done = len(self._pending.waiting()), 0
-        while step := self._guarded(self._write_back):
-            done += step
-            if done >= wanted:
-                break
+        while (step := self._guarded(self._write_back)) and (done := done + step) < wanted:
+            pass
         return done
 
     def _write_in_background(self) -> None:

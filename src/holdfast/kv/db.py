@@ -216,7 +216,8 @@ class Db(Reading):
 
     def refresh(self) -> None:
         """Look at the newest manifest: read what was compacted from there, notice a new writer."""
-        self._refuse_if_forked()
+        if isinstance(self._queue.refusal, NotOwnerError):
+            raise self._queue.refusal
         with self._refreshing:
             before_ms = self.runtime.monotonic_ms()
             current = self.store.latest()
@@ -346,10 +347,6 @@ class Db(Reading):
         is_final = isinstance(refusal, FencedError | NotOwnerError)
         if refusal is not None and (is_final or self._is_closed):
             raise refusal
-
-    def _refuse_if_forked(self) -> None:
-        if isinstance(self._queue.refusal, NotOwnerError):
-            raise self._queue.refusal
 
     def disown(self) -> None:
         """See holdfast.forks."""
