@@ -35,6 +35,8 @@ _KINDS: list[tuple[type[Exception], str, int, str]] = [
     (errors.JobLostError, "job_lost", 1, "begin the job again"),
     (errors.UnsupportedError, "unsupported", 1, ""),
     (errors.LockedError, "locked", 1, ""),
+    (errors.NotOwnerError, "not_owner", 1, ""),
+    (errors.ChangedError, "changed", 1, "try again"),
     (errors.PoisonedError, "poisoned", 1, ""),
     (errors.DiskFullError, "disk_full", 1, ""),
     (errors.OutOfRangeError, "out_of_range", 1, "`holdfast log inspect` tells what is there"),

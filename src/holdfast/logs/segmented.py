@@ -71,6 +71,7 @@ class SegmentedGuest(Closing, Generic[Piece, Result]):
     """
 
     _files_are: ClassVar[str] = "segments"
+    _is_shared: ClassVar[bool] = True  # with an owner in another process
 
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
@@ -193,7 +194,14 @@ class SegmentedGuest(Closing, Generic[Piece, Result]):
     # Reading
 
     def _refuse_changed(self, segment: Piece, error: Exception) -> None:
-        """Raise ChangedError if a segment cannot be read because the owner has removed it."""
+        """Raise ChangedError if a segment cannot be read because the owner has removed it.
+
+        To the owner itself a file that is missing is damage.
+        """
+        if not self._is_shared:
+            if isinstance(error, FileNotFoundError):
+                raise CorruptError(segment.name, 0, "the file is missing") from error
+            return
         if not self._is_current(segment):
             raise ChangedError(
                 f"{segment.name} was removed or replaced since the last refresh; "

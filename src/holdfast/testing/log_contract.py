@@ -130,6 +130,18 @@ class LogContract:
         log.close()
         assert_raises(HoldfastError, lambda: log.append([b"x"]))
 
+    def test_an_owner_reports_a_file_that_was_removed_behind_its_back(self) -> None:
+        disk = SimDisk()
+        self.filled(disk).close()
+        log = self.open(disk)
+        assert isinstance(log, Inspectable)
+        oldest, *others = log.segments()
+        assert others, "the subject's segments are too large for this"
+        disk.posix.unlink(f"{disk.path}/{oldest.name}")
+        assert_raises(CorruptError, lambda: log.read(oldest.first_index))
+        assert_raises(CorruptError, lambda: list(log.scan()))
+        assert log.read(log.last_index) == ENTRIES[-1]
+
     # When the disk fails
 
     def test_a_failed_sync_poisons_and_shows_nothing(self) -> None:

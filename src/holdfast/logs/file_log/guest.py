@@ -43,7 +43,6 @@ class FileLogGuest(SegmentedGuest[Part, Survey]):
     """
 
     _files_are = "files"
-    _is_shared = True  # with an owner in another process
 
     def __init__(self, disk: Disk) -> None:
         self._first = 1

@@ -60,6 +60,8 @@ class Owner(RaftWalGuest, Generic[Item]):
     `commit` writes what has gathered; it is called by one thread at a time.
     """
 
+    _is_shared = False
+
     def __init__(
         self,
         disk: Disk,

@@ -62,6 +62,8 @@ class ShanghaiLog(ShanghaiGuest):
     (2, b'two')
     """
 
+    _is_shared = False
+
     def __init__(
         self,
         disk: Disk,
