@@ -231,7 +231,7 @@ def test_ctrl_c_at_every_line_of_a_thread_that_waits_or_leads(followers: int) ->
         for thread in (first, *others):
             thread.join(30)
             assert not thread.is_alive(), f"line {number}: a follower is lost"
-        assert len(done) >= 1 + followers, "each was served or was told why not"
+        assert len(done) >= 1 + followers, "each was served or refused"
         must_go_on(commits, done)
         if not fired:
             break

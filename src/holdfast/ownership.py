@@ -51,7 +51,7 @@ class Ownership:
     def check(self) -> None:
         """Raise NotOwnerError if this process does not own the store, or not any more.
 
-        It runs before every commit, often with cold caches: two system calls, and no frame more.
+        It runs before every commit, often with cold caches: two system calls, and as few frames.
         """
         if self._process_id() != self._pid:
             self.refuse_fork()
@@ -81,10 +81,10 @@ class Ownership:
 
     @property
     def is_ours(self) -> bool:
-        """Whether this process may write: `check` without the error."""
+        """Whether this process may write, as far as can be known: `check` without the error."""
         try:
             self.check()
-        except NotOwnerError:
+        except (NotOwnerError, OSError):
             return False
         return True
 

@@ -7,6 +7,7 @@ from holdfast.errors import (
     CorruptError,
     HoldfastError,
     LockedError,
+    NotOwnerError,
     PoisonedError,
     UnsupportedError,
 )
@@ -198,3 +199,19 @@ def test_nothing_is_written_behind_a_seal_whose_rotation_failed() -> None:
         disk.posix.fault = None
     with RaftWal(disk.after_kill()) as wal:
         assert (wal.last_index, wal.mended[0][-20:]) == (1, "its seal is finished")
+
+
+def test_another_meta_store_under_the_same_name_ends_the_ownership() -> None:
+    """A Go program that opens the new file gets its lock, and writes to the same segments."""
+    disk = SimDisk()
+    wal = RaftWal(disk)
+    wal.store_logs(entries(1, 2))
+    disk.create("wal-meta.db", disk.files()["wal-meta.db"], replace=True)
+    segments = {name: data for name, data in disk.files().items() if name.endswith(".wal")}
+    for write in (lambda: wal.store_logs(entries(3, 3)), wal.rotate, lambda: wal.set(b"k", b"v")):
+        with pytest.raises(NotOwnerError, match=r"wal-meta\.db was removed or replaced"):
+            write()
+    assert {name: data for name, data in disk.files().items() if name.endswith(".wal")} == segments
+    wal.close()
+    with RaftWal(disk) as again:
+        again.store_logs(entries(3, 3))
