@@ -217,14 +217,16 @@ class OsDisk:
 
     def lock(self, name: str | None = None) -> Ownership:
         if name is not None:
-            return own_file(self._posix, self._path, self._at_root(), self._checked(name))
+            with self._explained(self._checked(name)):
+                return own_file(self._posix, self._path, self._at_root(), name)
         root = self._at_root(make=True)
-        try:
-            lock = own(self._posix, self._path, root)
-        except LockedError:
-            if not self._posix.collect():
-                raise
-            lock = own(self._posix, self._path, root)
+        with self._explained(LOCK):
+            try:
+                lock = own(self._posix, self._path, root)
+            except LockedError:
+                if not self._posix.collect():
+                    raise
+                lock = own(self._posix, self._path, root)
         try:
             with self._opened("") as fd:
                 for name in self._posix.sizes(fd):
@@ -284,10 +286,8 @@ class OsDisk:
         For listing, the root is opened too: readers of one descriptor share its position.
         """
         root = self._at_root()
-        try:
+        with self._explained(directory):
             fd = self._posix.open_directory(self._checked(directory) if directory else ".", root)
-        except OSError as error:
-            raise explained(error, f"{self._path}/{directory}") from error
         try:
             yield fd
         finally:
@@ -336,10 +336,16 @@ class OsDisk:
         return file
 
     def _open(self, path: str, flags: int, at: int) -> int:
-        try:
+        with self._explained(path):
             return self._posix.open(path, flags, at)
+
+    @contextmanager
+    def _explained(self, name: str) -> Iterator[None]:
+        """Errors name the whole path, and what to do."""
+        try:
+            yield
         except OSError as error:
-            raise explained(error, f"{self._path}/{path}") from error
+            raise explained(error, f"{self._path}/{name}") from error
         except UnsupportedError as error:
             raise UnsupportedError(f"{self._path}/{error}") from None
 

@@ -148,6 +148,8 @@ def explained(error: OSError, path: str) -> OSError:
     if error.errno == errno.ELOOP:
         why = "a symbolic link; put the file or directory itself in its place"
         return OSError(error.errno, why, path)
+    if error.errno == errno.EISDIR:
+        return OSError(error.errno, "a directory, where a file should be; move it away", path)
     if error.errno == errno.EROFS:
         return OSError(error.errno, f"{error.strerror}: it can be read, not owned", path)
     if error.errno not in FULL:
