@@ -120,8 +120,10 @@ class OsFile:
 
     def close(self) -> None:
         if self._fd >= 0:
-            self._posix.close(self._fd)
-            self._fd = -1
+            try:
+                self._posix.close(self._fd)
+            finally:  # also after Ctrl-C: another file may get this number
+                self._fd = -1
 
     __del__ = close  # a reader may be the last to let go of a file that was rotated away
 

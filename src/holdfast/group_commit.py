@@ -139,20 +139,21 @@ class GroupCommit(Alone, Generic[Item]):
             self._serve(ticket)
 
     def _serve(self, leader: _Ticket[Item]) -> None:
+        # No loop lies in a `with` here: since 3.12 an interruption where a loop turns may miss it.
         with self._running:
-            with self._mutex:
-                group, self._waiting = self._waiting, []
-            error: Exception | None = PoisonedError(_INTERRUPTED)
-            try:
-                self._commit([ticket.item for ticket in group])
-                error = None
-            except Exception as raised:
-                error = raised
-            finally:  # also when interrupted: nobody may wait without end
-                for ticket in group:
-                    ticket.error, ticket.done = error, True
-                    if ticket is not leader:
-                        ticket.called.release()
+            self._serve_all(leader)
+
+    def _serve_all(self, leader: _Ticket[Item]) -> None:
+        with self._mutex:
+            group, self._waiting = self._waiting, []
+        error: Exception | None = PoisonedError(_INTERRUPTED)
+        try:
+            self._commit(_items_of(group))
+            error = None
+        except Exception as raised:
+            error = raised
+        finally:  # also when interrupted: nobody may wait without end
+            _dismiss(group, leader, error)
 
     def _leave(self, me: int, ticket: _Ticket[Item] | None) -> None:
         """Call the next to lead; take back what nobody has begun to write."""
@@ -163,3 +164,14 @@ class GroupCommit(Alone, Generic[Item]):
                 self._leader = self._waiting[0].thread if self._waiting else 0
                 if self._waiting:
                     self._waiting[0].called.release()
+
+
+def _items_of(group: list[_Ticket[Item]]) -> list[Item]:
+    return [ticket.item for ticket in group]
+
+
+def _dismiss(group: list[_Ticket[Item]], leader: _Ticket[Item], error: Exception | None) -> None:
+    for ticket in group:
+        ticket.error, ticket.done = error, True
+        if ticket is not leader:
+            ticket.called.release()

@@ -61,7 +61,10 @@ class Posix:
             os.fchmod(fd, 0o600)
         return fd
 
-    # Called before every commit, so with no frame of Python's own.
+    # No frame of Python's own, so that Ctrl-C comes before or after the call, and not in between.
+    close: Callable[[int], None] = staticmethod(os.close)
+
+    # Called before every commit, so with no frame either.
     process_id: Callable[[], int] = staticmethod(os.getpid)
     fstat: Callable[[int], "Status"] = staticmethod(os.fstat)
 
@@ -76,9 +79,6 @@ class Posix:
         except FileNotFoundError:
             return None
         return status.st_dev, status.st_ino
-
-    def close(self, fd: int) -> None:
-        os.close(fd)
 
     def pread(self, fd: int, size: int, offset: int) -> bytes:
         return os.pread(fd, size, offset)
@@ -240,8 +240,10 @@ class Descriptor:
 
     def close(self) -> None:
         if self.fd >= 0:
-            fd, self.fd = self.fd, -1
-            self._posix.close(fd)
+            try:
+                self._posix.close(self.fd)
+            finally:  # also after Ctrl-C: another file may get this number
+                self.fd = -1
 
     __del__ = close
 
@@ -250,21 +252,19 @@ class OsVolume:
     """See Volume in holdfast.disk.  One call for all files: one by one takes too long."""
 
     def __init__(self, posix: Posix, fd: int) -> None:
-        self._posix, self._fd = posix, fd
+        self._posix, self._directory = posix, Descriptor(posix, fd)
 
     def sync(self) -> None:
-        if self._fd < 0:
+        if self._directory.fd < 0:
             raise PoisonedError("the volume is closed, or its sync has failed; reopen the store")
         try:
-            self._posix.syncfs(self._fd)
+            self._posix.syncfs(self._directory.fd)
         except OSError:
-            self.close()  # the kernel would not tell it a second time
+            self.close()  # the kernel would not report it a second time
             raise
 
     def close(self) -> None:
-        if self._fd >= 0:
-            self._posix.close(self._fd)
-            self._fd = -1
+        self._directory.close()
 
 
 def _seek(fd: int, offset: int, whence: int) -> int | None:

@@ -5,10 +5,11 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from holdfast.bars import open_bars
+from holdfast.disk import OsDisk
 from holdfast.errors import HoldfastError
 from holdfast.formats.raft_wal import OPAQUE_CODEC
 from holdfast.kv import Db, Reader
-from holdfast.logs.open import create_log, open_log
+from holdfast.logs.open import FORMATS, open_log
 
 _START_S, _MINUTE_S = 1_609_459_200, 60  # 2021
 
@@ -49,9 +50,7 @@ class LogStore:
         self.name, self._options = format, options
 
     def open(self, path: Path) -> Any:
-        if path.is_dir() and any(name.name != "LOCK" for name in path.iterdir()):
-            return open_log(path, **self._options)
-        return create_log(path, self.name, **self._options)
+        return FORMATS[self.name].open(OsDisk(path), **self._options)
 
     def write(self, store: Any, *numbers: int) -> None:
         store.append([b"%d" % number for number in numbers])
