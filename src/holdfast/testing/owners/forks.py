@@ -94,6 +94,7 @@ def a_child_that_outlives_its_parent_keeps_no_lock(kind: OwnedStore, path: Path)
         if os.fork():
             os.write(writable, b"%020d" % os.getpid())
             os.kill(os.getpid(), signal.SIGKILL)
+        os.write(writable, b"%020d" % os.getpid())  # its copies are closed: fork has returned
         code = 1
         with suppress(BaseException):
             os.close(go)
@@ -105,7 +106,8 @@ def a_child_that_outlives_its_parent_keeps_no_lock(kind: OwnedStore, path: Path)
         os._exit(0)
     os.close(again)
     os.waitpid(parent, 0)
-    os.read(readable, 20)
+    for _ in ("the parent", "the child"):
+        os.read(readable, 20)
     store = kind.open(path)  # the child lives, and waits
     kind.write(store, 2)
     os.write(go, b"x")
