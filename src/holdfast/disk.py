@@ -24,6 +24,7 @@ import errno
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Protocol
 from urllib.parse import unquote, urlsplit
 
@@ -217,16 +218,9 @@ class OsDisk:
 
     def lock(self, name: str | None = None) -> Ownership:
         if name is not None:
-            with self._explained(self._checked(name)):
-                return own_file(self._posix, self._path, self._at_root(), name)
+            return self._own(self._checked(name))
         root = self._at_root(make=True)
-        with self._explained(LOCK):
-            try:
-                lock = own(self._posix, self._path, root)
-            except LockedError:
-                if not self._posix.collect():
-                    raise
-                lock = own(self._posix, self._path, root)
+        lock = self._own(LOCK)
         try:
             with self._opened("") as fd:
                 for name in self._posix.sizes(fd):
@@ -243,6 +237,17 @@ class OsDisk:
         """The process that has a file locked, found without touching the lock; else nothing."""
         with contextlib.closing(self.open(name)) as file:
             return self._posix.lock_holder(file._fd)
+
+    def _own(self, name: str) -> Ownership:
+        """Own the directory by its LOCK, or only a file of another name."""
+        take = own if name == LOCK else partial(own_file, name=name)
+        with self._explained(name):
+            try:
+                return take(self._posix, self._path, self._at_root())
+            except LockedError:
+                if not self._posix.collect():
+                    raise
+            return take(self._posix, self._path, self._at_root())
 
     # Names and descriptors
 

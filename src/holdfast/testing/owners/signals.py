@@ -4,8 +4,9 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from itertools import count, islice
 from pathlib import Path
 from random import Random
@@ -52,14 +53,32 @@ def a_signal_handler_writes(kind: OwnedStore, path: Path) -> None:
     compare(kind, path, sorted(written))
 
 
-@contextmanager
-def interrupted(after_s: float) -> Iterator[None]:
-    """Ctrl-C comes once, some time after the block has begun, if it is not over before."""
-    signal.setitimer(signal.ITIMER_REAL, after_s)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
+class CtrlC:
+    """Comes once, some time after a step has begun, if the step is not over before."""
+
+    def __init__(self) -> None:
+        self.hits = 0
+        self._armed: list[bool] = []  # empty: the signal came too late
+        signal.signal(signal.SIGALRM, self._interrupt)
+
+    def during(self, step: Callable[[], object], after_s: float) -> None:
+        """Run `step`, which may be interrupted, or refused because of an interruption before."""
+        try:
+            try:
+                self._armed.append(True)
+                signal.setitimer(signal.ITIMER_REAL, after_s)
+                step()
+            finally:
+                self._armed.clear()
+                signal.setitimer(signal.ITIMER_REAL, 0)
+        except (KeyboardInterrupt, HoldfastError):
+            pass
+
+    def _interrupt(self, *_: object) -> None:
+        if self._armed:
+            self._armed.clear()
+            self.hits += 1
+            raise KeyboardInterrupt
 
 
 class _Beside:
@@ -107,30 +126,21 @@ def ctrl_c_at_any_moment(kind: OwnedStore, path: Path) -> None:
     random, numbers = Random(13), count(1)
     written: set[int] = set()
     tried: set[int] = set()
-    hits = 0
-
-    def interrupt(*_: object) -> None:
-        nonlocal hits
-        hits += 1
-        raise KeyboardInterrupt
-
-    signal.signal(signal.SIGALRM, interrupt)
+    ctrl_c = CtrlC()
     began = time.monotonic()
-    while hits < INTERRUPTS and time.monotonic() - began < LIMIT_S / 2:
-        with suppress(KeyboardInterrupt), interrupted(random.uniform(1e-4, 5e-3)):
-            kind.open(path).close()
+    while ctrl_c.hits < INTERRUPTS and time.monotonic() - began < LIMIT_S / 2:
+        ctrl_c.during(lambda: kind.open(path).close(), random.uniform(1e-4, 5e-3))
         store = kind.open(path)
         beside = _Beside(kind, store, numbers)
-        with suppress(KeyboardInterrupt, HoldfastError), interrupted(random.uniform(1e-4, 2e-2)):
-            _work(kind, store, numbers, tried, written)
+        work = partial(_work, kind, store, numbers, tried, written)
+        ctrl_c.during(work, random.uniform(1e-4, 2e-2))
         beside.stop()
         written.update(beside.written)
         tried.update(beside.tried)
-        with suppress(KeyboardInterrupt), interrupted(random.uniform(1e-5, 1e-3)):
-            store.close()
+        ctrl_c.during(store.close, random.uniform(1e-5, 1e-3))
         store.close()
     signal.signal(signal.SIGALRM, signal.SIG_IGN)
-    assert hits >= INTERRUPTS / 4, f"only {hits} interruptions"
+    assert ctrl_c.hits >= INTERRUPTS / 4, f"only {ctrl_c.hits} interruptions"
     kind.open(path).close()  # recovers
     found = set(kind.read(path))
     assert written <= found, f"lost: {sorted(written - found)}"
