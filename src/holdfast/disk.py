@@ -42,6 +42,7 @@ from holdfast.posix import Descriptor, OsVolume
 from holdfast.posix import Posix as Posix  # for those who put another in its place
 
 Path = str | os.PathLike[str]
+_COLLECTIONS = 5  # of garbage, before a lock of this very process counts as held
 _TEMPORARY = ".half"  # not .tmp: MarketStore names so what an operator should look at
 
 
@@ -242,11 +243,13 @@ class OsDisk:
         """Own the directory by its LOCK, or only a file of another name."""
         take = own if name == LOCK else partial(own_file, name=name)
         with self._explained(name):
-            try:
-                return take(self._posix, self._path, self._at_root())
-            except LockedError:
-                if not self._posix.collect():
-                    raise
+            for _ in range(_COLLECTIONS):
+                try:
+                    return take(self._posix, self._path, self._at_root())
+                except LockedError as error:
+                    if error.holder != str(self._posix.process_id()):
+                        raise
+                self._posix.collect()  # an owner that was interrupted as it was opened, perhaps
             return take(self._posix, self._path, self._at_root())
 
     # Names and descriptors

@@ -40,6 +40,8 @@ class UnsupportedError(HoldfastError):
 class LockedError(HoldfastError):
     """Another process owns the directory."""
 
+    holder = ""  # its process id, as far as it is known
+
 
 class NotOwnerError(HoldfastError):
     """This process does not own the store: it is a fork of the owner, or the lock was removed."""

@@ -165,9 +165,11 @@ def _lock_name(posix: Posix, path: str, directory: int) -> Descriptor:
 
 
 def _locked(path: str, holder: str) -> LockedError:
-    return LockedError(
+    error = LockedError(
         f"{path} is owned by process {holder or 'unknown'}; stop it, or open the store read-only"
     )
+    error.holder = holder
+    return error
 
 
 def _signature(posix: Posix, root: int) -> str:

@@ -13,6 +13,7 @@ import mmap
 import os
 import re
 import stat
+import time
 from collections.abc import Callable
 from functools import cache
 from typing import Protocol
@@ -153,10 +154,11 @@ class Posix:
         page = offset // mmap.PAGESIZE * mmap.PAGESIZE  # of a page in part nothing is dropped
         os.posix_fadvise(fd, page, 0, os.POSIX_FADV_DONTNEED)
 
-    def collect(self) -> bool:
-        """Free what this process has abandoned: an owner that was interrupted as it was opened may
-        be garbage that holds a lock.  Whether that may have helped."""
-        return gc.collect() > 0
+    def collect(self) -> None:
+        """Free what this process has abandoned: an owner that Ctrl-C has ended as it was opened may
+        be garbage that holds a lock, as soon as its background thread has ended a step."""
+        time.sleep(0.01)
+        gc.collect()
 
     def try_lock(self, fd: int) -> bool:
         """Lock a file or a directory; False if another has it.  OSError where that is not known."""
