@@ -247,9 +247,10 @@ class OsDisk:
                 try:
                     return take(self._posix, self._path, self._at_root())
                 except LockedError as error:
-                    if error.holder != str(self._posix.process_id()):
+                    if error.holder not in ("", str(self._posix.process_id())):
                         raise
-                self._posix.collect()  # an owner that was interrupted as it was opened, perhaps
+                # An owner that was interrupted as it was opened, or a copy that exec is closing.
+                self._posix.collect()
             return take(self._posix, self._path, self._at_root())
 
     # Names and descriptors

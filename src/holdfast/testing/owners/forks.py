@@ -150,7 +150,12 @@ def multiprocessing_in_every_way(kind: OwnedStore, path: Path) -> None:
 def a_program_with_our_descriptors_keeps_no_lock(kind: OwnedStore, path: Path) -> None:
     store = kind.open(path)
     kind.write(store, 1)
-    sleeper = subprocess.Popen([sys.executable, "-c", "input()"], stdin=-1, close_fds=False)
+    command = [sys.executable, "-c", "print(flush=True); input()"]
+    sleeper = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, close_fds=False
+    )
+    assert sleeper.stdout is not None
+    sleeper.stdout.readline()  # it runs: what closes on exec is closed
     store.close()
     try:
         store = kind.open(path)
