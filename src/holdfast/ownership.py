@@ -62,7 +62,8 @@ class Ownership:
                 self._lost = f"the directory {self._path} was removed"
             else:
                 try:
-                    found = self._stat(self._name, self._directory.fd)
+                    at = self._directory.fd
+                    found = self._stat(self._name, dir_fd=at, follow_symlinks=False)
                     if (found.st_dev, found.st_ino) == self._identity:
                         return
                 except FileNotFoundError:

@@ -68,9 +68,7 @@ class Posix:
     # Called before every commit, so with no frame either.
     process_id: Callable[[], int] = staticmethod(os.getpid)
     fstat: Callable[[int], "Status"] = staticmethod(os.fstat)
-
-    def stat(self, name: str, at: int) -> "Status":
-        return os.stat(name, dir_fd=at, follow_symlinks=False)
+    stat: Callable[..., "Status"] = staticmethod(os.stat)
 
     def identity(self, path: str | int, at: int | None = None) -> tuple[int, int] | None:
         """The device and inode of a name or a descriptor; None if there is no such name."""

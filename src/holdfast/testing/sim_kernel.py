@@ -146,8 +146,8 @@ class SimProcess(Posix):
             return SimStatus(0, id(node), not node.is_removed)
         return SimStatus(0, id(node), sum(one is node for one in all_below(self._root)))
 
-    def stat(self, name: str, at: int) -> SimStatus:
-        if (found := self.identity(name, at)) is None:
+    def stat(self, name: str, *, dir_fd: int, follow_symlinks: bool) -> SimStatus:
+        if (found := self.identity(name, dir_fd)) is None:
             raise _missing(name)
         return SimStatus(*found, 1)
 
