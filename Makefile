@@ -5,8 +5,9 @@ NEWEST_BIN := .venv-newest/bin
 NEWEST_READY = .venv-newest/ready-$(notdir $(NEWEST_PYTHON))
 SECONDS ?= 10
 PART ?= logs
+HOURS ?= 1
 
-.PHONY: demo test test-newest test-without-spark check bench docs proto clean
+.PHONY: demo test test-newest test-without-spark check bench campaign docs proto clean
 
 demo: .venv/ready
 	$(BIN)/holdfast demo $(DEMO_ARGS)
@@ -32,6 +33,10 @@ check: .venv/ready
 
 bench: .venv/ready
 	$(BIN)/python -m benchmarks $(PART)
+
+# Every kind of test with new seeds, on all cores; adds to docs/reliability.md.  HOURS may be 0.05.
+campaign: .venv/ready
+	$(BIN)/python -m campaign --hours $(HOURS)
 
 docs: .venv/ready
 	$(BIN)/python docs/build.py

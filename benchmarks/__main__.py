@@ -8,7 +8,6 @@ from benchmarks import growth, harness, page
 
 PARTS = (
     "logs",
-    "raft_wal",
     "file_log",
     "kv",
     "pysyncobj",

@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks.harness import Measure, race
-from holdfast.bars import open_bars
 from holdfast.disk import OsDisk
+from holdfast.doors import open_bars
 from holdfast.testing.bars import BarExplorer
 
 START_NS, MINUTE_NS = 1_609_718_400 * 10**9, 60 * 10**9
@@ -59,14 +59,14 @@ def minutes(count: int, share: float) -> Iterator[Measure]:
     """A minute's bars of all symbols: durable; in the year files; and the last of each."""
     directory = Path(tempfile.mkdtemp(prefix="bench-", dir="."))
     names = pa.array([f"SYM{number:05}" for number in range(count)])
-    with open_bars(directory) as store:
+    with open_bars(directory, create=True) as store:
         first = one_minute(names, 0)
-        begun = [spent(lambda: (store.write(first, "1Min", "OHLCV"), store.write_back()))]
+        begun = [spent(lambda: (store.write(first, "1Min", "OHLCV"), store.flush()))]
         durable, written = [], []
         for minute in range(1, 31):
             write = partial(store.write, one_minute(names, minute), "1Min", "OHLCV")
             durable.append(spent(write))
-            written.append(durable[-1] + spent(store.write_back))
+            written.append(durable[-1] + spent(store.flush))
         yield measured(f"first bar of {count} new symbols, written back", begun, 8100 * share)
         yield measured(f"durable commit of a bar for {count} symbols", durable, 40 * share)
         yield measured("the same, written back", written, 400 * share)
@@ -85,9 +85,9 @@ def dense_years(scale: float) -> Iterator[Measure]:
     stamps = times.view(pa.timestamp("ns", "UTC"))
     table = pa.table({"time": stamps, **columns, "Volume": np.arange(count, dtype="i4")})
     pq.write_table(table, directory / "year.parquet")
-    with open_bars(directory / "root") as store:
+    with open_bars(directory / "root", create=True) as store:
         store.write(table, "1Min", "OHLCV", symbol="DENSE")
-        store.write_back()
+        store.flush()
 
         def query() -> None:
             assert len(store.query("DENSE", "1Min", "OHLCV")) == count
@@ -100,7 +100,7 @@ def dense_years(scale: float) -> Iterator[Measure]:
         aims = {"holdfast": 15.0}
         yield Measure("a dense symbol-year to Arrow", "ms", medians, spreads, aims=aims)
         bulk = [
-            spent(lambda: (store.write(table, "1Min", "OHLCV", symbol="DENSE"), store.write_back()))
+            spent(lambda: (store.write(table, "1Min", "OHLCV", symbol="DENSE"), store.flush()))
             for _ in range(3)
         ]
         yield measured("a dense symbol-year written, durable and written back", bulk, 3200)

@@ -11,8 +11,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's custom
 
 from benchmarks.harness import Measure, race
-from holdfast.bars import open_bars
-from holdfast.spark import read_bars, session
+from holdfast.doors import open_bars
+from holdfast.spark import bars_frame, session
 from holdfast.spark.jobs import rollup, scrub_bars
 
 SCANNED, WRITTEN = 20, 6  # symbols
@@ -43,7 +43,7 @@ class Rows:
         kinds = [("Epoch", "<i8"), *((name, "<f4") for name in _PRICES), ("Volume", "<i4")]
         bars = np.zeros(MINUTES, kinds)
         bars["Epoch"] = YEAR_S + 60 * np.arange(MINUTES)
-        with open_bars(self.store) as store:
+        with open_bars(self.store, create=True) as store:
             for number in range(symbols):
                 for name in _PRICES:
                     bars[name] = 100 + np.cumsum(random.normal(0, 0.01, MINUTES))
@@ -57,7 +57,7 @@ class Rows:
 
     def packed(self, columns: list[str]) -> DataFrame:
         chosen = None if columns == ["*"] else columns
-        return read_bars(self.spark, self.store, "1Min", "OHLCV", columns=chosen)
+        return bars_frame(self.spark, self.store, "1Min", "OHLCV", columns=chosen)
 
     def target(self) -> str:
         return str(self.directory / f"target-{time.monotonic_ns()}")

@@ -1,6 +1,6 @@
 """The FileLog beside zmq-raft itself, run by Node, and beside raw writes.
 
-zmq-raft is told what to do through a pipe, and a round trip (about 0.05 ms) counts for it.  Its
+zmq-raft gets its commands through a pipe; its times include a round trip of about 0.05 ms.  Its
 entries are made in its own process, so that no data goes through the pipe.
 """
 
@@ -17,18 +17,9 @@ from tests.interop.zmq_raft.node import Node, find_package
 
 from benchmarks import logs
 from benchmarks.harness import Measure, race
-from holdfast.disk import OsDisk
-from holdfast.logs.file_log import FileLog, FileLogGuest
+from holdfast import create_log, open_log, read_log
 
 _THEIRS = "zmq-raft 0.5.0"
-FILE_LOG = logs.Kind(
-    owner=FileLog,
-    guest=FileLogGuest,
-    scan_aims={100: {}, 1024: {}},
-    recovery_aim_ms=100,
-    remove_head=lambda log, first: None,
-    forget=lambda directory: None,
-)
 
 
 def run(scale: float, only: str) -> Iterator[Measure]:
@@ -41,7 +32,7 @@ def run(scale: float, only: str) -> Iterator[Measure]:
             yield from measure(scale, node)
     for shared in (logs.threads, logs.random_reads):
         if only in shared.__name__:
-            yield from shared(scale, FILE_LOG)
+            yield from shared(scale, ("file-log",))
     node.stop()
 
 
@@ -51,7 +42,7 @@ def appends(scale: float, node: Node) -> Iterator[Measure]:
             node("open", directory=str(directory / "theirs"), capacity=16384)
             raw = os.open(directory / "raw", os.O_CREAT | os.O_RDWR)
             batch = [random.randbytes(128) for _ in range(size)]
-            with FileLog(OsDisk(directory / "ours")) as log:
+            with create_log(directory / "ours", format="file-log") as log:
                 contenders: dict[str, Callable[[], object]] = {
                     "holdfast": partial(log.append, batch),
                     _THEIRS: partial(node, "fill", count=size, size=128),
@@ -68,7 +59,7 @@ def opening(scale: float, node: Node) -> Iterator[Measure]:
         _fill(directory, node, int(100_000 * scale), 100)
 
         def ours() -> None:
-            FileLog(OsDisk(directory / "ours")).close()
+            open_log(directory / "ours").close()
 
         def theirs() -> None:
             node("open", directory=str(directory / "theirs"))
@@ -82,14 +73,13 @@ def opening(scale: float, node: Node) -> Iterator[Measure]:
 def scans(scale: float, node: Node) -> Iterator[Measure]:
     for size in (100, 1024):
         with _directory() as directory:
-            count = int(100_000 * scale) // 1000 * 1000
+            count = max(1000, int(100_000 * scale) // 1000 * 1000)
             _fill(directory, node, count, size)
             node("open", directory=str(directory / "theirs"))
 
             def ours(path: Path = directory / "ours", count: int = count) -> None:
-                guest = FileLogGuest(OsDisk(path))
-                assert sum(batch.num_rows for batch in guest.scan()) == count
-                guest.close()
+                with read_log(path) as reader:
+                    assert sum(batch.num_rows for batch in reader.scan()) == count
 
             def theirs(count: int = count) -> None:
                 assert node("scan") == count
@@ -106,7 +96,7 @@ def scans(scale: float, node: Node) -> Iterator[Measure]:
 
 def _fill(directory: Path, node: Node, count: int, size: int) -> None:
     node("open", directory=str(directory / "theirs"), capacity=16384)
-    with FileLog(OsDisk(directory / "ours")) as log:
+    with create_log(directory / "ours", format="file-log") as log:
         for _ in range(0, count, 1000):
             node("fill", count=1000, size=size)
             log.append([b"x" * size] * 1000)

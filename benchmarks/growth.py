@@ -21,14 +21,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from holdfast.bars import open_bars
+from holdfast import create_log, open_bars, open_kv, open_log, read_log
 from holdfast.bucket import DirectoryBucket
-from holdfast.disk import OsDisk
 from holdfast.formats.sst import Rows
-from holdfast.kv import BulkLoad, Compactor, Db, write_sorted
-from holdfast.logs.file_log import FileLog
-from holdfast.logs.raft_wal import OPAQUE_CODEC, RaftWal
-from holdfast.logs.shanghai import ShanghaiLog
+from holdfast.kv import BulkLoad, Compactor, write_sorted
+from holdfast.logs.retention import Retention
 
 Answers = dict[str, float]
 Subject = Callable[[int], Answers]
@@ -50,16 +47,14 @@ class Curve:
 def run(scale: float, only: str) -> Iterator[Curve]:
     smallest = max(1000, int(10_000 * scale))
     sizes = [smallest, 10 * smallest, 100 * smallest]
-    for part in (of_logs, of_kv, of_bars):
+    for part in (of_logs, of_segments, of_kv, of_bars):
         if only in part.__name__:
             yield from part(sizes)
 
 
 def of_logs(sizes: list[int]) -> Iterator[Curve]:
     subjects: dict[str, Subject] = {
-        "shanghai": partial(ask_log, ShanghaiLog),
-        "raft-wal": partial(ask_log, partial(RaftWal, codec=OPAQUE_CODEC)),
-        "file-log": partial(ask_log, FileLog),
+        format: partial(ask_log, format) for format in ("raft-wal", "shanghai", "file-log")
     }
     questions = {
         "log: durable append of 100 entries": ("ms", 2.0),
@@ -68,6 +63,18 @@ def of_logs(sizes: list[int]) -> Iterator[Curve]:
         "log: scan, one entry (CPU)": ("ns", 2.0),
     }
     yield from curves("entries of 100 B", sizes, subjects, questions)
+
+
+def of_segments(sizes: list[int]) -> Iterator[Curve]:
+    """A log of up to 10,000 segments.  The list of them, which each rotation writes, grows."""
+    counts = [size // 100 for size in sizes]
+    questions = {
+        "segments: rotation (CPU)": ("ms", None),
+        "segments: reader follows a rotation (CPU)": ("ms", None),
+        "segments: trim of one (CPU)": ("ms", None),
+        "segments: open": ("ms", None),
+    }
+    yield from curves("segments", counts, {"raft-wal": ask_segments}, questions)
 
 
 def of_kv(sizes: list[int]) -> Iterator[Curve]:
@@ -125,14 +132,14 @@ def scratch() -> Iterator[Path]:
         shutil.rmtree(directory)
 
 
-def ask_log(kind: Callable[..., Any], count: int) -> Answers:
+def ask_log(format: str, count: int) -> Answers:
     payloads = [random.randbytes(100) for _ in range(1000)]
     with scratch() as directory:
 
         def open_and_close(name: str) -> None:
-            kind(OsDisk(directory / name)).close()
+            open_log(directory / name).close()
 
-        log = kind(OsDisk(directory / "log"))
+        log = create_log(directory / "log", format=format)
         for start in range(0, count, 1000):
             log.append(payloads[: count - start])
         crashed = []
@@ -152,15 +159,48 @@ def ask_log(kind: Callable[..., Any], count: int) -> Answers:
         }
 
 
+def ask_segments(count: int) -> Answers:
+    with scratch() as directory:
+        path = directory / "log"
+        log = create_log(path, segment_size_max=4096, segment_fill_ms=None)
+
+        def rotate() -> None:
+            log.append([b"entry"])
+            log.rotate()
+
+        def follow() -> float:
+            rotate()
+            return seconds(reader.refresh, time.process_time)
+
+        for _ in range(count):
+            rotate()
+        with read_log(path) as reader:
+            follow()
+            answers = {
+                "segments: rotation (CPU)": median_of(20, rotate, time.process_time) * 1e3,
+                "segments: reader follows a rotation (CPU)": statistics.median(
+                    follow() * 1e3 for _ in range(9)
+                ),
+            }
+
+        def trim() -> None:
+            log.trim(Retention(before=log.first_index + 1))
+
+        answers["segments: trim of one (CPU)"] = median_of(9, trim, time.process_time) * 1e3
+        log.close()
+        opening = median_of(5, lambda: open_log(path).close())
+        return {**answers, "segments: open": opening * 1e3}
+
+
 def ask_kv(count: int) -> Answers:
     with scratch() as directory:
         bucket = DirectoryBucket(directory)
-        Db(bucket, maintain=False).close()
+        open_kv(bucket, create=True, maintain=False).close()
         for run in range(4):  # each has keys between those of the others
             load = BulkLoad(bucket)
             load.commit(write_sorted(bucket, load.job, _sorted_rows(range(run, count, 4))))
         compaction = seconds(Compactor(bucket).compact_everything, time.process_time)
-        with Db(bucket, maintain=False) as db:
+        with open_kv(bucket, create=True, maintain=False) as db:
 
             def get(keys: list[bytes]) -> float:
                 return median_of(9, lambda: list(map(db.get, keys)), time.process_time) / len(keys)
@@ -170,7 +210,7 @@ def ask_kv(count: int) -> Answers:
             get_any = get([_key(random.randrange(count)) for _ in range(2000)])
             scan = median_of(5, lambda: _rows(db.scan(), count), time.process_time)
             db.write([(_key(number), bytes(100)) for number in range(1000)]).result()
-        opening = median_of(7, lambda: Db(bucket, maintain=False).close())
+        opening = median_of(7, lambda: open_kv(bucket, create=True, maintain=False).close())
         return {
             "kv: open, 1000 rows in the WAL": opening * 1e3,
             "kv: get of one of 100 keys (CPU)": get_hot * 1e6,
@@ -184,9 +224,9 @@ def ask_bars(count: int) -> Answers:
     seconds_since_1970 = np.arange(count, dtype=np.int64) * 60 + 1_500_000_000
     stamps = pa.array(seconds_since_1970 * 10**9).view(pa.timestamp("ns", "UTC"))
     prices = {name: np.random.default_rng(1).random(count) for name in ("Open", "Close")}
-    with scratch() as directory, open_bars(directory) as store:
+    with scratch() as directory, open_bars(directory, create=True) as store:
         store.write(pa.table({"time": stamps, **prices}), "1Min", "OC", symbol="ONE")
-        store.write_back()
+        store.flush()
 
         def query(expected: int, **options: Any) -> None:
             assert len(store.query("ONE", "1Min", "OC", **options)) == expected

@@ -29,9 +29,10 @@ from benchmarks.kv_stores import (
     wall,
 )
 from holdfast.bucket import MemoryBucket
+from holdfast.doors import open_kv
 from holdfast.formats.manifest import Manifest, decode_manifest, describe, encode_manifest
 from holdfast.formats.sst import Rows, SstWriter
-from holdfast.kv import BulkLoad, Compactor, Db, merge_task, write_sorted
+from holdfast.kv import BulkLoad, Compactor, merge_task, write_sorted
 from holdfast.kv.manifests import ManifestStore
 from holdfast.kv.names import level_name
 from holdfast.kv.plans import plan_everything
@@ -219,7 +220,7 @@ def compaction(scale: float) -> Iterator[Measure]:
     """Rows read in a second of CPU, from eight sorted runs; a third of the keys are in several."""
     count = max(20_000, int(1_000_000 * scale))
     bucket = MemoryBucket()
-    Db(bucket, maintain=False).close()
+    open_kv(bucket, create=True, maintain=False).close()
     for _ in range(8):
         pairs = pairs_of(sorted(random.sample(range(count), count // 8)))
         load = BulkLoad(bucket)

@@ -18,7 +18,7 @@ import lmdb
 import rocksdict
 
 from holdfast.bucket import DirectoryBucket
-from holdfast.kv import Db
+from holdfast.doors import open_kv
 from holdfast.kv.compaction import Compactor
 
 Pairs = list[tuple[bytes, bytes]]
@@ -55,7 +55,7 @@ class Holdfast:
 
     def __init__(self, path: Path) -> None:
         self.bucket = DirectoryBucket(path)
-        self.db = Db(self.bucket, maintain=False)
+        self.db = open_kv(self.bucket, create=True, maintain=False)
 
     def put(self, pairs: Pairs) -> None:
         for key, value in pairs:
@@ -88,7 +88,7 @@ class Holdfast:
 class SlateDb:
     """The `slatedb` wheel on its local store, which syncs nothing."""
 
-    flush_interval = '"100ms"'  # as it is unless told otherwise
+    flush_interval = '"100ms"'  # its default
 
     def __init__(self, path: Path) -> None:
         from slatedb import uniffi  # only this process needs its library

@@ -11,11 +11,11 @@ DOCS = Path(__file__).parents[1] / "docs"
 _INTRO = """\
 # Benchmarks
 
-Made by the commands named below, from one run each; nothing is typed in by hand. Contenders run
-in the same process or session, op by op and in shuffled order, and medians are compared. A ratio
-says how many times better Holdfast is; ± is half the distance between the quartiles. The last
-column compares with what was aimed at. Where a store grows, the growth says how many times the last
-column of times is the first.
+The commands below generate this page, from one run each; no figure is typed in. Contenders run in
+the same process or session, operation by operation, in shuffled order. The page compares medians.
+The ratio is how many times better Holdfast is; ± is half the distance between the quartiles. The
+last column compares with the aim. Where a store grows, the growth is the ratio of the last time to
+the first.
 """
 
 
@@ -26,7 +26,8 @@ def write_page() -> None:
         plot = DOCS / f"benchmarks-{path.stem}.svg"
         plot.write_text(draw(measures) if measures else growth.draw(curves))
         facts = ", ".join(f"{name} {value}" for name, value in about.items())
-        parts.append(f"\n## {path.stem}\n\n`{command}` on {facts}.\n\n![plot]({plot.name})\n")
+        made = f"`{command}` on {facts}."
+        parts.append(f"\n## {path.stem}\n\n{made}\n\n![plot]({plot.name})\n")
         parts.append("\n".join(table(measures) if measures else growth.table(curves)))
     (DOCS / "benchmarks.md").write_text("\n".join(parts) + "\n")
 

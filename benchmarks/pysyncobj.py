@@ -25,7 +25,7 @@ def run(scale: float, only: str) -> Iterator[Measure]:
 
 
 class Journals:
-    """The three, in a directory of their own.  FileJournal is durable only if it is told to be."""
+    """The three journals in one directory.  FileJournal is durable only after `flush`."""
 
     def __init__(self) -> None:
         self.directory = Path(tempfile.mkdtemp(prefix="bench-", dir="."))

@@ -1,4 +1,4 @@
-"""Rewrites what in docs/ is made from the code: `make docs`.
+"""Rewrite what in docs/ is made from the code: `make docs`.
 
 docs/cli.md is the `--help` of every command, at a fixed width, whatever terminal this runs in.
 """
@@ -10,6 +10,7 @@ from typing import Any
 from typer.main import get_command
 
 from holdfast.cli.app import app
+from holdfast.cli.errors import EXIT_CODES
 
 _WIDTH = 80
 _INTRODUCTION = """\
@@ -17,29 +18,41 @@ _INTRODUCTION = """\
 
 Made by `make docs` from `--help`; a test fails when the two differ.
 
-`holdfast NOUN VERB`: what is asked for goes to stdout, everything else to stderr.  Every verb takes
-`--json`, and then errors are JSON on stderr too: `{"error": kind, "message": text}`.
+`holdfast NOUN VERB` prints its answer on stdout and everything else on stderr.
 
-| exit code | means |
+**JSON.** Every verb takes `--json`, and prints one JSON object per line.  A verb with one answer
+prints one line.  A verb that lists or streams rows prints one line per row: `cat`, `tail`, `ls`,
+`scan`, `query`, `latest`, `symbols`, every `list`; so do `append`, `put` and `write` per durable
+batch, `verify` per store, and `pipeline run` per batch.  Errors are JSON on stderr:
+`{"error": kind, "message": text}`.
+
+**Plans.** A verb that deletes prints its plan; with `--apply` it carries the plan out: `log trim`,
+`log truncate`, `log repair`, `kv gc`, `kv snapshot drop`, `bars delete`, `bars replay`.
+`pysyncobj rejoin` renames what it replaces, and plans first too.
+
+**Ranges.** `--start` is included, `--stop` is not.
+
+**Flush.** `bars flush` writes what the WAL of a store holds to its year files, as
+`BarStore.flush()` does.  `log` and `kv` have no such verb: a command leaves nothing in memory when
+it ends, and what it has reported is durable.
+
+| exit code | meaning |
 |---|---|
-| 0 | all is well |
-| 1 | wrong usage, no such log, locked, disk full, or else refused |
-| 2 | corruption |
-| 3 | a torn tail: the end of a write that a crash cut short; the next owner cuts it off |
-| 4 | fenced: another writer has taken over |
-| 130 | interrupted by Ctrl-C |
-| 141 | whoever read the output has gone, as in `\\| head` |
+{codes}
 
-An error is one line that says what to do next; `HOLDFAST_DEBUG=1` shows the traceback instead.
+An error is one line that names the next step; `HOLDFAST_DEBUG=1` shows the traceback instead.
 Sizes are written `4096`, `512KB`, `64MB`, `10GB` (a KB is 1024 bytes), durations `200ms`, `30s`,
-`5m`, `12h`, `7d`, `2w`.  A segment size or age is not kept in a log: give it to each command
+`5m`, `12h`, `7d`, `2w`.  A log does not store its segment size or age: pass them to each command
 that writes.
 """
+_CODES = "\n".join(f"| {code} | {why.replace('|', '&#124;')} |" for code, why in EXIT_CODES.items())
 
 
 def cli_reference() -> str:
-    """docs/cli.md as it should be."""
-    return _INTRODUCTION + "".join(_sections(get_command(app), "holdfast", None))
+    """Return the text of docs/cli.md."""
+    return _INTRODUCTION.replace("{codes}", _CODES) + "".join(
+        _sections(get_command(app), "holdfast", None)
+    )
 
 
 def _sections(command: Any, name: str, parent: Any) -> Iterator[str]:

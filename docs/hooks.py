@@ -109,15 +109,34 @@ def _reference(name: str) -> str:
     return f"reference/{name}.md"
 
 
-def _reference_page(name: str) -> str:
-    """The docstring of a package, and all that it exports, from where that is defined."""
+def _exports(name: str) -> dict[str, Any]:
+    """Return what a public module exports, by name: classes and functions."""
     module = importlib.import_module(name)
     names = getattr(module, "__all__", None) or [
         key for key, value in vars(module).items() if getattr(value, "__module__", "") == name
     ]
-    parts = [f"# {name}\n\n{inspect.getdoc(module)}\n"]
-    for one in names:
-        value = getattr(module, one)
-        if callable(value) and not one.startswith("_"):
-            parts.append(f"::: {value.__module__}.{value.__qualname__}\n")
-    return "\n".join(parts)
+    values = {one: getattr(module, one) for one in names if not one.startswith("_")}
+    return {one: value for one, value in values.items() if callable(value)}
+
+
+def _reference_page(name: str) -> str:
+    """Return the docstring of a package, and of all that it exports, from where that is defined.
+
+    What several packages export is documented on the page of the last of them; the other pages
+    link to it, because an identifier may have one page only.
+    """
+    later = {
+        id(value)
+        for other in PUBLIC[PUBLIC.index(name) + 1 :]
+        for value in _exports(other).values()
+    }
+    links, parts = [], []
+    for one, value in _exports(name).items():
+        target = f"{value.__module__}.{value.__qualname__}"
+        if id(value) in later:
+            links.append(f"- [`{one}`][{target}]")
+        else:
+            parts.append(f"::: {target}\n")
+    docstring = inspect.getdoc(importlib.import_module(name))
+    listed = ["\n".join(links) + "\n"] if links else []
+    return "\n".join([f"# {name}\n\n{docstring}\n", *listed, *parts])

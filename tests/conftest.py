@@ -16,12 +16,18 @@ if TYPE_CHECKING:
 
 pytest_plugins = ["tests.servers"]
 
-# A busy machine is no failure.
+# A busy machine must not fail a test.
 settings.register_profile("any", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any")
 
 # A JVM that lives for minutes on two cores gains nothing from its second compiler.
 QUICK = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"}
+
+
+@pytest.fixture(autouse=True)
+def no_thread_touches_a_simulated_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A mark is saved in the background once a second.  Tests say when: see MarkFile.tick."""
+    monkeypatch.setattr("holdfast.logs.mark.SAVE_MS", 10**9)
 
 
 # Of several workers one takes all that needs the session, one all that needs servers: each is
@@ -39,7 +45,7 @@ ALONE = (
 TOGETHER = {
     "tests/spark/": "spark",
     "tests/docs/test_spark_page.py": "spark",
-    "tests/integration/": "servers",
+    "tests/integrations/test_": "servers",
 }
 
 

@@ -1,5 +1,7 @@
 """Planted bugs, and the short look that must notice them: what all suites on a disk share."""
 
+import inspect
+import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -7,7 +9,7 @@ import pytest
 
 from holdfast import ownership
 from holdfast.disk import Buffer, OsDisk, OsFile
-from holdfast.logs.commits import Commits
+from holdfast.handle import Handle
 from holdfast.ownership import Ownership
 from holdfast.testing.explorer import LifeExplorer
 from holdfast.testing.meddler import WAYS
@@ -27,6 +29,16 @@ class Mutants(dict[str, Patch]):
         return patch
 
 
+def rewrite(patch: pytest.MonkeyPatch, owner: Any, name: str, old: str, new: str) -> None:
+    """Replace a piece of the source of a function, which must be there once."""
+    function = getattr(owner, name)
+    source = textwrap.dedent(inspect.getsource(function))
+    assert source.count(old) == 1, f"{name} has {source.count(old)} times {old!r}"
+    changed: dict[str, Any] = {}
+    exec(source.replace(old, new), function.__globals__, changed)
+    patch.setattr(owner, name, changed[name])
+
+
 def explore(
     explorer: LifeExplorer[Any, Any],
     sequences: Iterable[Sequence[str]],
@@ -37,7 +49,7 @@ def explore(
 ) -> None:
     """A short form of what the whole suite does."""
     for kind in faults:
-        explorer.every_fault(faulty, kind, for_ever=False)
+        explorer.every_fault(faulty, kind, always=False)
     for kind, locks_directories in WAYS:
         explorer.every_meddling(meddled, kind, locks_directories=locks_directories)
     for sequence in sequences:
@@ -61,7 +73,7 @@ def directories_are_never_synced(patch: pytest.MonkeyPatch) -> None:
 
 def a_failed_write_does_not_poison(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(OsFile, "_refuse_if_poisoned", lambda self: None)
-    patch.setattr(Commits, "refuse_if_unwritable", lambda self: None)
+    patch.setattr(Handle, "poison", lambda self, what, error: None)
 
 
 def a_fork_may_write(patch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ def test_the_same_bytes_are_kept_once_and_others_beside_them() -> None:
     assert disk.files() == {"a.wal.64.cut": b"one", "a.wal.64-2.cut": b"two"}
 
 
-def test_a_file_that_is_set_aside_takes_the_place_of_no_other() -> None:
+def test_a_file_that_is_set_aside_replaces_no_other() -> None:
     disk = SimDisk()
     for data in (b"one", b"two", b"three"):
         disk.create("deep/a.wal", data)

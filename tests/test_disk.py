@@ -2,6 +2,7 @@ import os
 import stat
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
@@ -21,7 +22,9 @@ def test_modes_do_not_depend_on_the_umask(tmp_path: Path) -> None:
         disk.lock().release()
     finally:
         os.umask(old)
-    for path in (tmp_path / "a").rglob("*"):
+    found = list((tmp_path / "a").rglob("*"))
+    assert {"b", "c", "file", "LOCK"} <= {path.name for path in found}
+    for path in found:
         wanted = 0o700 if path.is_dir() else 0o600
         assert stat.S_IMODE(path.stat().st_mode) == wanted, path
 
@@ -87,7 +90,7 @@ def test_the_lock_names_its_holder_and_dies_with_it(tmp_path: Path) -> None:
     OsDisk(tmp_path).lock().release()
 
 
-def test_an_owner_sweeps_up_half_made_files(tmp_path: Path) -> None:
+def test_an_owner_removes_temporary_files(tmp_path: Path) -> None:
     (tmp_path / "x.half").write_bytes(b"half")
     disk = OsDisk(tmp_path)
     assert disk.list() == {}
@@ -122,7 +125,7 @@ def test_preallocation_reserves_blocks_that_read_as_zeros(tmp_path: Path) -> Non
     assert disk.list() == {"x": 1}
 
 
-def test_a_forgetting_sync_shows_what_the_disk_holds(tmp_path: Path) -> None:
+def test_a_sync_with_forget_from_reads_from_the_disk(tmp_path: Path) -> None:
     disk: OsDisk
     for disk in (OsDisk(tmp_path), SimDisk()):
         disk.create("x", b"old")
@@ -190,7 +193,7 @@ def test_a_file_gets_a_second_name_and_another_its_first(tmp_path: Path) -> None
     assert disk.list() == {"before": 3, "now": 4}
 
 
-def test_directories_are_told_apart_from_files_and_links(tmp_path: Path) -> None:
+def test_directories_differ_from_files_and_links(tmp_path: Path) -> None:
     disk = OsDisk(tmp_path)
     disk.create("b/x", b"")
     disk.create("a/y/z", b"")
@@ -199,6 +202,58 @@ def test_directories_are_told_apart_from_files_and_links(tmp_path: Path) -> None
     assert list(disk.directories("a")) == ["y"]
     with pytest.raises(FileNotFoundError):
         disk.directories("c")
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (lambda disk: disk.create("new", b"synced"), {"x": b"1", "d/y": b"2", "new": b"synced"}),
+        (lambda disk: disk.create("x", b"3", replace=True), {"x": b"3", "d/y": b"2"}),
+        (lambda disk: disk.create("e/f/new", b""), {"x": b"1", "d/y": b"2", "e/f/new": b""}),
+        (lambda disk: disk.rename("x", "new"), {"new": b"1", "d/y": b"2"}),
+        (lambda disk: disk.rename("x", "d/new"), {"d/new": b"1", "d/y": b"2"}),
+        (lambda disk: disk.rename("d/y", "new"), {"x": b"1", "new": b"2"}),
+        (lambda disk: disk.link("x", "d/new"), {"x": b"1", "d/y": b"2", "d/new": b"1"}),
+        (lambda disk: disk.remove("x", "d/y"), {}),
+    ],
+    ids=["create", "replace", "create deep", "rename", "down", "up", "link", "remove"],
+)
+def test_a_change_of_names_survives_every_power_cut(
+    change: Callable[[SimDisk], None], expected: dict[str, bytes]
+) -> None:
+    disk = SimDisk()
+    disk.create("x", b"1")
+    disk.create("d/y", b"2")
+    change(disk)
+    for seed in range(40):
+        image = disk.after_power_cut(Random(seed))
+        found = dict(image.files())
+        assert found == expected
+
+
+def test_an_owner_makes_names_durable_that_a_killed_owner_left() -> None:
+    disk = SimDisk()
+    disk.create("x", b"")
+    disk.posix.dies_at = disk.posix.operations  # in the middle of the removal
+    with pytest.raises(PowerLost):
+        disk.remove("x")
+    disk = disk.after_kill()
+    disk.lock().release()
+    assert not any("x" in disk.after_power_cut(Random(seed)).files() for seed in range(20))
+
+
+def test_a_lock_is_released_if_the_names_cannot_be_synced() -> None:
+    disk = SimDisk()
+    disk.lock().release()
+    for at in range(60):
+        disk.posix.fault = Fault("sync eio", disk.posix.calls + at)
+        try:
+            lock = disk.lock()
+        except OSError:
+            disk.posix.fault = None
+            lock = disk.lock()  # LockedError if the failed attempt had kept it
+        lock.release()
+    assert disk.posix.fired["sync eio"] > 0
 
 
 def test_names_that_a_killed_process_left_can_be_made_durable() -> None:
@@ -220,7 +275,7 @@ def test_after_a_failed_write_or_sync_everything_is_refused(kind: str) -> None:
     disk = SimDisk()
     disk.create("x", b"before")
     file = disk.open("x", writable=True)
-    disk.posix.fault = Fault(kind, disk.posix.calls, for_ever=True)
+    disk.posix.fault = Fault(kind, disk.posix.calls, always=True)
     with pytest.raises(OSError) as caught:
         file.write_at(6, b"after", sync=True)
     assert isinstance(caught.value, DiskFullError) == (kind == "enospc")
@@ -257,7 +312,7 @@ def test_a_failed_create_leaves_nothing_behind() -> None:
     assert disk.files() == {}
 
 
-def test_a_really_full_disk_is_told_as_such(tmp_path: Path) -> None:
+def test_a_really_full_disk_raises_disk_full(tmp_path: Path) -> None:
     """A limit on file size is the full disk that a test may have."""
     code = (
         "import signal, resource, sys; from holdfast.disk import OsDisk;"
@@ -317,7 +372,7 @@ def test_a_volume_whose_sync_failed_vouches_for_nothing() -> None:
         volume.sync()
 
 
-def test_holes_are_told_from_data(tmp_path: Path) -> None:
+def test_holes_differ_from_data(tmp_path: Path) -> None:
     disk = OsDisk(tmp_path)
     file = disk.make("sparse")
     file.extend(1 << 24)
@@ -338,3 +393,10 @@ def test_holes_are_told_from_data(tmp_path: Path) -> None:
     assert file.last_extent(1, 1 << 21) == found[1]
     assert file.last_extent((3 << 21) + 8192, 1 << 24) is None
     assert (tmp_path / "sparse").stat().st_blocks * 512 < 1 << 17
+
+
+@pytest.mark.parametrize("url", ["file://host/x", "file://user:secret@host/x"])
+def test_a_file_url_cannot_name_a_host(url: str) -> None:
+    with pytest.raises(ValueError, match="use file:///x") as raised:
+        OsDisk(url)
+    assert "secret" not in str(raised.value)

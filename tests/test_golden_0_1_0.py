@@ -17,15 +17,15 @@ from tests.goldens import Goldens, digests, move_parquet
 from typer.testing import CliRunner, Result
 
 import holdfast
-from holdfast.bars import open_bars
 from holdfast.bars import staging as bar_staging
 from holdfast.bucket import connect
 from holdfast.cli.app import app
 from holdfast.disk import OsDisk
+from holdfast.doors import open_bars, open_kv, read_bars, read_kv
 from holdfast.errors import UnsupportedError
 from holdfast.formats.sst import Rows
 from holdfast.integrations.pysyncobj import RaftJournal
-from holdfast.kv import BulkLoad, Db, Reader, write_sorted
+from holdfast.kv import BulkLoad, Kv, write_sorted
 from holdfast.kv.cas import open_bucket
 from holdfast.logs import staging
 from holdfast.logs.replicas import Replicas
@@ -36,6 +36,9 @@ STORES = Goldens("0.1.0")
 APP = "golden-query"
 NEW = [b"new one", b"new two"]
 TICK_NS = 86_400 * 10**9 / 2**32  # the precision of a tick in a file of days
+
+UNFINISHED = {"file-log-torn-slots", "file-log-rollback-begun", "file-log-discard-begun"}
+"""Logs with a write that the next owner finishes.  `verify` of 0.1.0 did not report that."""
 
 LOGS, KVS, BARS = (STORES.names(kind) for kind in ("log", "kv", "bars"))
 
@@ -54,6 +57,10 @@ def unpack(tmp_path: Path) -> Unpack:
 
 def cli(*args: object) -> Result:
     return CliRunner().invoke(app, [str(arg) for arg in args])
+
+
+def cli_lines(*args: object) -> list[Any]:
+    return [json.loads(line) for line in cli(*args, "--json").stdout.splitlines()]
 
 
 def cli_json(*args: object) -> Any:
@@ -95,14 +102,14 @@ def first_of(expected: dict[str, Any]) -> int:
 def test_a_guest_reads_a_log_and_changes_nothing(name: str, unpack: Unpack) -> None:
     path, expected = unpack(name)
     before = digests(path)
-    with holdfast.open_log(path, read_only=True) as guest:
+    with holdfast.read_log(path) as guest:
         shown = entries_of(guest)
         assert guest.first_index == expected["first_index"]
         if "kept" not in expected:
             check_facts(guest, expected)
     sees_all = expected.get("guest_sees_recovered", False)
     assert shown == (recovered_of(expected) if sees_all else as_bytes(expected["entries"]))
-    verdict, code = expected["verify"]
+    verdict, code = ("torn tail", 3) if name in UNFINISHED else expected["verify"]
     verified = cli("log", "verify", path, "--json")
     assert (json.loads(verified.stdout)["verdict"], verified.exit_code) == (verdict, code)
     assert replicas_of(path) == expected["replicas"]
@@ -110,7 +117,7 @@ def test_a_guest_reads_a_log_and_changes_nothing(name: str, unpack: Unpack) -> N
 
 
 @pytest.mark.parametrize("name", LOGS)
-def test_an_owner_recovers_a_log_and_goes_on(name: str, unpack: Unpack) -> None:
+def test_an_owner_recovers_a_log_and_can_append(name: str, unpack: Unpack) -> None:
     path, expected = unpack(name)
     old = recovered_of(expected)
     with holdfast.open_log(path) as log:
@@ -120,8 +127,8 @@ def test_an_owner_recovers_a_log_and_goes_on(name: str, unpack: Unpack) -> None:
         new = new_payloads(log, expected)
         assert log.append(new) == log.first_index + len(old) + len(new) - 1
     assert bool(list(path.glob("*.cut"))) == expected.get("cut", False)
-    for read_only in (True, False):
-        with holdfast.open_log(path, read_only=read_only) as log:
+    for opened in (holdfast.read_log(path), holdfast.open_log(path)):
+        with opened as log:
             assert entries_of(log) == old + new
             assert log.first_index == first_of(expected)
             check_facts(log, expected)
@@ -137,7 +144,7 @@ def replicas_of(path: Path) -> dict[str, int]:
 def test_replicas_are_listed(name: str, unpack: Unpack) -> None:
     path, expected = unpack(name)
     last = expected["first_index"] + len(expected["entries"]) - 1
-    found = cli_json("log", "replicas", path, "list")
+    found = cli_lines("log", "replicas", path, "list")
     assert {one["name"]: one["acknowledged"] for one in found} == expected["replicas"]
     assert all(one["lag"] == last - one["acknowledged"] for one in found)
     assert cli_json("log", "inspect", path)["format"] == expected["format"]
@@ -206,7 +213,7 @@ def stage(disk: OsDisk, version: int) -> staging.Staged:
 def test_compaction_waits_for_a_replica_of_0_1_0(name: str, unpack: Unpack) -> None:
     path, expected = unpack(name)
     with holdfast.open_log(path) as log:
-        done = log.compact(Retention(before=log.last_index))  # type: ignore[attr-defined]
+        done = log.trim(Retention(before=log.last_index))
         assert "north" in done.stopped_by
         assert log.first_index <= expected["replicas"]["north"] + 1
         kept = recovered_of(expected)[log.first_index - expected["first_index"] :]
@@ -232,12 +239,12 @@ def test_a_log_that_0_1_0_converted_goes_back(tmp_path: Path, unpack: Unpack) ->
     path, expected = unpack("shanghai-converted")
     target = tmp_path / "back"
     assert cli("log", "convert", path, target, "--to", "raft-wal").exit_code == 0
-    with holdfast.open_log(target, read_only=True) as log:
+    with holdfast.read_log(target) as log:
         assert entries_of(log) == as_bytes(expected["entries"])
         check_facts(log, expected["origin"])
 
 
-def test_a_journal_of_pysyncobj_goes_on(unpack: Unpack) -> None:
+def test_a_journal_of_0_1_0_can_be_continued(unpack: Unpack) -> None:
     path, expected = unpack("journal")
     entries = [(data.encode("latin-1"), *rest) for data, *rest in expected["entries"]]
     for _ in range(2):
@@ -267,16 +274,16 @@ def cas_of(path: Path, expected: dict[str, Any]) -> str | None:
     return cas and cas.format(directory=path.parent)
 
 
-def open_db(path: Path, expected: dict[str, Any]) -> Db:
+def open_db(path: Path, expected: dict[str, Any]) -> Kv:
     bucket = open_bucket(str(path), cas_of(path, expected))
-    return Db.open(bucket, flush_ms=None, watch_ms=None, maintain=False)
+    return open_kv(bucket, flush_ms=None, watch_ms=None, maintain=False)
 
 
 def check_snapshots(path: Path, expected: dict[str, Any]) -> None:
-    listed = {UUID(one["id"]): one for one in cli_json("kv", "snapshot", path, "list")}
+    listed = {UUID(one["id"]): one for one in cli_lines("kv", "snapshot", path, "list")}
     for snapshot in expected["snapshots"]:
         assert listed[UUID(snapshot["id"])]["manifest_id"] == snapshot["manifest_id"]
-        with Reader.open(connect(str(path)), at=snapshot["manifest_id"], lazy=True) as reader:
+        with read_kv(connect(str(path)), at=snapshot["manifest_id"], lazy=True) as reader:
             assert dict(reader.items()) == rows_of(snapshot["rows"])
 
 
@@ -285,18 +292,19 @@ def test_a_reader_reads_a_kv_store_and_changes_nothing(name: str, unpack: Unpack
     path, expected = unpack(name)
     before = digests(path.parent)
     rows = rows_of(expected["rows"])
-    with Reader.open(str(path), lazy=True) as reader:
+    with read_kv(str(path), lazy=True) as reader:
         assert dict(reader.items()) == rows
         assert all(reader.get(key) == value for key, value in rows.items())
         assert [reader.get(key) for key in (b"user/0006", b"user/0202", b"user/0300")] == [None] * 3
     check_snapshots(path, expected)
     verified = cli("kv", "verify", path, "--json")
-    assert (json.loads(verified.stdout)["sound"], verified.exit_code) == (True, expected["verify"])
+    found = json.loads(verified.stdout)["verdict"], verified.exit_code
+    assert found == ("clean", expected["verify"])
     assert digests(path.parent) == before
 
 
 @pytest.mark.parametrize("name", KVS)
-def test_a_writer_recovers_a_kv_store_and_goes_on(name: str, unpack: Unpack) -> None:
+def test_a_writer_recovers_a_kv_store_and_can_write(name: str, unpack: Unpack) -> None:
     path, expected = unpack(name)
     rows = kv_recovered(expected)
     with open_db(path, expected) as db:
@@ -319,7 +327,7 @@ def test_compaction_and_garbage_collection_keep_all_of_a_kv_store(
     options = ["--cas", cas] if cas else []
     assert cli("kv", "compact", path, "--everything", *options).exit_code == 0
     assert cli("kv", "gc", path, "--apply", *options).exit_code == 0
-    with Reader.open(str(path), lazy=True) as reader:
+    with read_kv(str(path), lazy=True) as reader:
         assert dict(reader.items()) == kv_recovered(expected)
     check_snapshots(path, expected)
     dropped = [snapshot["id"] for snapshot in expected["snapshots"]]
@@ -339,7 +347,7 @@ def test_a_batch_of_a_kv_store_is_loaded_once(name: str, unpack: Unpack) -> None
     assert not load.is_committed
     ssts = write_sorted(bucket, load.job, [Rows.from_pairs([(b"user/0300", b"loaded", 0)])])
     assert load.commit(ssts)
-    with Reader.open(str(path), lazy=True) as reader:
+    with read_kv(str(path), lazy=True) as reader:
         assert dict(reader.items()) == kv_recovered(expected) | {b"user/0300": b"loaded"}
 
 
@@ -350,8 +358,11 @@ def test_a_two_phase_store_is_not_opened_without_its_records(name: str, unpack: 
     with pytest.raises(UnsupportedError):
         open_bucket(str(path))
     assert digests(path) == before
-    finished = cli_json("kv", "recover", path, "--cas", cas_of(path, expected))
-    assert finished["finished"] == len(expected.get("recovered", {}))
+    count = len(expected.get("recovered", {}))
+    for options, left in ([], count), (["--apply"], count), ([], 0):
+        found = cli_json("kv", "repair", path, "--cas", cas_of(path, expected), *options)
+        assert len(found["unfinished"]) == left
+        assert found["applied"] == bool(options and left)
 
 
 # Bars and ticks
@@ -382,7 +393,7 @@ def bars_recovered(expected: dict[str, Any]) -> dict[str, list[list[Any]]]:
 def test_a_guest_reads_bars_and_changes_nothing(name: str, unpack: Unpack) -> None:
     path, expected = unpack(name)
     before = digests(path)
-    with open_bars(path, read_only=True) as guest:
+    with read_bars(path) as guest:
         check_bars(guest, expected["buckets"])
         assert not guest.damage
     assert cli("bars", "verify", path).exit_code == expected["verify"]
@@ -394,7 +405,7 @@ def test_a_guest_reads_bars_and_changes_nothing(name: str, unpack: Unpack) -> No
 
 
 @pytest.mark.parametrize("name", BARS)
-def test_an_owner_recovers_bars_and_goes_on(name: str, unpack: Unpack) -> None:
+def test_an_owner_recovers_bars_and_can_write(name: str, unpack: Unpack) -> None:
     path, expected = unpack(name)
     buckets = bars_recovered(expected)
     with open_bars(path) as store:
@@ -405,8 +416,8 @@ def test_an_owner_recovers_bars_and_goes_on(name: str, unpack: Unpack) -> None:
     buckets["AAPL/1D/OHLCV"].append([NEW_TIME, *(value for (value,) in NEW_BAR.values())])
     buckets["AAPL/1D/TICK"].append([NEW_TIME, 9.5, 7])
     assert bool(list(path.glob("*.cut"))) == expected.get("cut", False)
-    for read_only in (True, False):
-        with open_bars(path, read_only=read_only) as found:
+    for open_any in (read_bars, open_bars):
+        with open_any(path) as found:
             check_bars(found, buckets)
     assert cli("bars", "verify", path).exit_code == 0
 
@@ -429,8 +440,8 @@ def test_a_prepared_group_can_be_decided(name: str, commit: bool, unpack: Unpack
     (tgid,) = expected["undecided"]
     done = cli("bars", "replay", path, "--apply", "--commit" if commit else "--abort", tgid)
     assert done.exit_code == 0, done.output
-    for read_only in (True, False):
-        with open_bars(path, read_only=read_only) as store:
+    for open_any in (read_bars, open_bars):
+        with open_any(path) as store:
             check_bars(store, expected["if_committed"] if commit else expected["buckets"])
     assert not list(path.glob("WALFile.*"))
 
@@ -449,7 +460,7 @@ def test_a_transaction_of_bars_is_committed_once(name: str, unpack: Unpack) -> N
         assert bar_staging.commit(store, disk, [stage_bars(disk, 9)], Transaction(APP, 9))
     buckets = bars_recovered(expected)
     buckets["AAPL/1D/TICK"].append([NEW_TIME, 9.5, 7])
-    with open_bars(path, read_only=True) as guest:
+    with read_bars(path) as guest:
         check_bars(guest, buckets)
 
 
@@ -489,12 +500,12 @@ def test_the_status_of_a_pipeline_is_read_from_its_checkpoint(tmp_path: Path) ->
 
 def test_the_sinks_of_a_pipeline_are_read_without_spark(tmp_path: Path) -> None:
     path, sinks = STORES.unpack("pipeline", tmp_path), STORES.expected["pipeline"]["sinks"]
-    with holdfast.open_log(path / "lines", read_only=True) as log:
+    with holdfast.read_log(path / "lines") as log:
         assert entries_of(log) == as_bytes(sinks["lines"])
-    with Reader.open(str(path / "prices"), lazy=True) as reader:
+    with read_kv(str(path / "prices"), lazy=True) as reader:
         assert dict(reader.items()) == rows_of(sinks["prices"])
-    with open_bars(path / "bars", read_only=True) as guest:
+    with read_bars(path / "bars") as guest:
         check_bars(guest, sinks["bars"])
-    with holdfast.open_log(path / "state" / "dead-letters", read_only=True) as log:
+    with holdfast.read_log(path / "state" / "dead-letters") as log:
         letters = [json.loads(letter)["index"] for letter in entries_of(log)]
     assert letters == sinks["dead_letters"]

@@ -1,3 +1,4 @@
+import asyncio
 import sys
 import threading
 import time
@@ -10,8 +11,9 @@ from typing import Any
 import pytest
 
 from holdfast import group_commit
-from holdfast.errors import HoldfastError, PoisonedError
+from holdfast.errors import HoldfastError, NotOwnerError, PoisonedError
 from holdfast.group_commit import Alone, GroupCommit
+from holdfast.runtime import Runtime
 from holdfast.testing.log_contract import run_all
 
 MODULE = group_commit.__file__
@@ -21,7 +23,7 @@ LINES = Path(MODULE).read_text().splitlines()
 EVENT, EVENTS_MIN = ("line", 8) if sys.version_info < (3, 12) else ("call", 1)
 
 
-def test_one_commit_serves_all_who_came_meanwhile() -> None:
+def test_one_commit_serves_all_waiting_batches() -> None:
     groups: list[list[int]] = []
     started, go = threading.Event(), threading.Event()
 
@@ -30,11 +32,11 @@ def test_one_commit_serves_all_who_came_meanwhile() -> None:
         started.set()
         go.wait(10)
 
-    commits = GroupCommit(commit)
-    first = threading.Thread(target=commits.submit, args=(0,))
+    commits = GroupCommit(commit, Runtime())
+    first = threading.Thread(target=commits.commit, args=(0,))
     first.start()
     started.wait(10)
-    rest = [threading.Thread(target=commits.submit, args=(i,)) for i in range(1, 6)]
+    rest = [threading.Thread(target=commits.commit, args=(i,)) for i in range(1, 6)]
     for thread in rest:
         thread.start()
     while len(commits._waiting) < 5:
@@ -47,20 +49,20 @@ def test_one_commit_serves_all_who_came_meanwhile() -> None:
     assert sorted(groups[1]) == [1, 2, 3, 4, 5]
 
 
-def test_everyone_in_a_failed_group_hears_of_it() -> None:
+def test_every_batch_of_a_failed_group_raises() -> None:
     def commit(items: Sequence[int]) -> None:
         raise OSError(5, "Input/output error")
 
-    commits = GroupCommit(commit)
+    commits = GroupCommit(commit, Runtime())
 
     def submit() -> None:
         with pytest.raises(OSError, match="Input/output"):
-            commits.submit(1)
+            commits.commit(1)
 
     run_all([submit] * 8)
 
 
-def test_an_interrupted_leader_leaves_nobody_waiting() -> None:
+def test_an_interrupted_leader_leaves_no_thread_waiting() -> None:
     entered, go = threading.Event(), threading.Event()
 
     def commit(items: Sequence[int]) -> None:
@@ -69,12 +71,12 @@ def test_an_interrupted_leader_leaves_nobody_waiting() -> None:
         if 1 in items:
             raise KeyboardInterrupt
 
-    commits = GroupCommit(commit)
+    commits = GroupCommit(commit, Runtime())
     outcomes: list[type[BaseException] | None] = [None] * 4
 
     def submit(item: int) -> None:
         try:
-            commits.submit(item)
+            commits.commit(item)
         except BaseException as error:
             outcomes[item] = type(error)
 
@@ -89,7 +91,7 @@ def test_an_interrupted_leader_leaves_nobody_waiting() -> None:
     for thread in threads:
         thread.join(10)
     assert outcomes == [None, KeyboardInterrupt, PoisonedError, PoisonedError]
-    commits.submit(9)
+    commits.commit(9)
 
 
 def test_no_commit_runs_beside_an_exclusive_step() -> None:
@@ -101,7 +103,7 @@ def test_no_commit_runs_beside_an_exclusive_step() -> None:
         time.sleep(0.0001)
         running.pop()
 
-    commits = GroupCommit(commit)
+    commits = GroupCommit(commit, Runtime())
 
     def step() -> None:
         assert not running
@@ -111,7 +113,7 @@ def test_no_commit_runs_beside_an_exclusive_step() -> None:
 
     def both() -> None:
         for _ in range(50):
-            commits.submit(1)
+            commits.commit(1)
             commits.exclusively(step)
 
     run_all([both] * 4)
@@ -122,17 +124,17 @@ def test_a_call_from_inside_a_call_is_refused() -> None:
     refused: list[str] = []
 
     def commit(items: Sequence[int]) -> None:
-        for call in (lambda: commits.submit(2), lambda: commits.exclusively(int)):
+        for call in (lambda: commits.commit(2), lambda: commits.exclusively(int)):
             try:
                 call()
             except HoldfastError as error:
                 refused.append(str(error))
 
-    commits = GroupCommit(commit)
-    commits.submit(1)
+    commits = GroupCommit(commit, Runtime())
+    commits.commit(1)
     assert len(refused) == 2
     assert all("signal handler" in why for why in refused)
-    alone = Alone()
+    alone = Alone(Runtime())
     with pytest.raises(HoldfastError, match="signal handler"):
         alone.run(lambda: alone.run(int))
     assert alone.run(lambda: 7) == 7
@@ -142,7 +144,7 @@ def interrupted_at(number: int, step: Callable[[], object]) -> bool:
     """Run `step` with a KeyboardInterrupt before line, or call, `number` of the module under test.
 
     Not where no signal is handled: at `try`, before a line that only leaves a set, and where a
-    `with` lets go of its lock, which is a visit of its line for the second time.
+    `with` releases its lock, which is a visit of its line for the second time.
     """
     seen = count()
     entered: set[tuple[int, int]] = set()
@@ -174,19 +176,19 @@ def interrupted_at(number: int, step: Callable[[], object]) -> bool:
 
 def must_go_on(commits: GroupCommit[int], done: list[int]) -> None:
     """Another thread, and this one, can still commit."""
-    other = threading.Thread(target=commits.submit, args=(100,), daemon=True)
+    other = threading.Thread(target=commits.commit, args=(100,), daemon=True)
     other.start()
     other.join(30)
     assert not other.is_alive(), "it waits for a leader that is gone"
-    commits.submit(101)
+    commits.commit(101)
     assert {100, 101} <= set(done)
 
 
 def test_ctrl_c_at_every_line_of_a_lone_commit() -> None:
     for number in count():
         done: list[int] = []
-        commits: GroupCommit[int] = GroupCommit(done.extend)
-        fired = interrupted_at(number, lambda commits=commits: commits.submit(1))  # type: ignore[misc]
+        commits: GroupCommit[int] = GroupCommit(done.extend, Runtime())
+        fired = interrupted_at(number, lambda commits=commits: commits.commit(1))  # type: ignore[misc]
         must_go_on(commits, done)
         if not fired:
             break
@@ -206,11 +208,11 @@ def test_ctrl_c_at_every_line_of_a_thread_that_waits_or_leads(followers: int) ->
             go.wait(10)  # noqa: B023
             done.extend(items)
 
-        commits = GroupCommit(commit)
+        commits = GroupCommit(commit, Runtime())
 
         def submit(item: int, commits: GroupCommit[int] = commits) -> None:
             try:
-                commits.submit(item)
+                commits.commit(item)
             except PoisonedError:
                 done.append(-item)  # noqa: B023
 
@@ -227,7 +229,7 @@ def test_ctrl_c_at_every_line_of_a_thread_that_waits_or_leads(followers: int) ->
         ) -> None:
             for other in others:
                 other.start()
-            commits.submit(1)
+            commits.commit(1)
 
         fired = interrupted_at(number, lead)
         go.set()
@@ -249,12 +251,156 @@ def test_a_forked_child_does_not_wait_for_threads_that_it_does_not_have() -> Non
             entered.set()
             go.wait(10)
 
-    commits = GroupCommit(commit)
-    thread = threading.Thread(target=commits.submit, args=(0,), daemon=True)
+    commits = GroupCommit(commit, Runtime())
+    thread = threading.Thread(target=commits.commit, args=(0,), daemon=True)
     thread.start()
     entered.wait(10)
     commits.disown()  # as in a child: the thread above is not there
-    commits.submit(1)
+    commits.commit(1)
     assert commits.exclusively(lambda: 7) == 7
     go.set()
     thread.join(10)
+
+
+def test_what_is_submitted_is_committed_though_no_thread_waits() -> None:
+    done: list[int] = []
+    commits = GroupCommit(done.extend, Runtime())
+    tickets = [commits.submit(item, int) for item in range(100)]
+    commits.close()
+    assert done == list(range(100))
+    assert all(ticket.done() for ticket in tickets)
+    assert [ticket.result() for ticket in tickets] == done
+
+
+def test_items_submitted_during_a_commit_are_one_group() -> None:
+    groups: list[list[int]] = []
+    started, go = threading.Event(), threading.Event()
+
+    def commit(items: Sequence[int]) -> None:
+        groups.append(list(items))
+        started.set()
+        go.wait(10)
+
+    commits = GroupCommit(commit, Runtime())
+    first = commits.submit(0, int)
+    started.wait(10)
+    rest = [commits.submit(item, int) for item in range(1, 6)]
+    with pytest.raises(TimeoutError, match="its commit continues"):
+        rest[0].result(timeout=0.01)
+    assert not first.done()
+    go.set()
+    assert [ticket.result(timeout=10) for ticket in (first, *rest)] == [0, 1, 2, 3, 4, 5]
+    assert groups == [[0], [1, 2, 3, 4, 5]]
+    commits.close()
+
+
+def test_threads_and_submitted_items_keep_their_order() -> None:
+    done: list[tuple[int, int]] = []
+
+    def commit(items: Sequence[tuple[int, int]]) -> None:
+        done.extend(items)
+        time.sleep(0.0001)
+
+    commits = GroupCommit(commit, Runtime())
+
+    def both(who: int) -> None:
+        for number in range(0, 200, 2):
+            commits.submit((who, number), len)
+            commits.commit((who, number + 1))
+
+    run_all([lambda who=who: both(who) for who in range(4)])  # type: ignore[misc]
+    commits.close()
+    for who in range(4):
+        assert [number for one, number in done if one == who] == list(range(200))
+
+
+def test_a_failed_commit_reaches_all_that_were_submitted() -> None:
+    def commit(items: Sequence[int]) -> None:
+        raise OSError(5, "Input/output error")
+
+    commits = GroupCommit(commit, Runtime())
+    tickets = [commits.submit(item, int) for item in range(3)]
+    for ticket in tickets:
+        with pytest.raises(OSError, match="Input/output"):
+            ticket.result(timeout=10)
+    commits.close()
+
+
+def test_tasks_of_asyncio_share_commits() -> None:
+    groups: list[int] = []
+
+    def commit(items: Sequence[int]) -> None:
+        groups.append(len(items))
+        time.sleep(0.002)
+
+    commits = GroupCommit(commit, Runtime())
+
+    async def one(item: int) -> int:
+        return await commits.submit(item, int)
+
+    async def all_of_them() -> list[int]:
+        return await asyncio.gather(*(one(item) for item in range(64)))
+
+    assert asyncio.run(all_of_them()) == list(range(64))
+    assert sum(groups) == 64
+    assert len(groups) <= 8
+    commits.close()
+
+
+def test_a_cancelled_task_does_not_take_its_item_back() -> None:
+    done: list[int] = []
+    go = threading.Event()
+
+    def commit(items: Sequence[int]) -> None:
+        go.wait(10)
+        done.extend(items)
+
+    commits = GroupCommit(commit, Runtime())
+
+    async def one() -> int:
+        return await commits.submit(1, int)
+
+    async def cancel_it() -> None:
+        task = asyncio.create_task(one())
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(cancel_it())
+    go.set()
+    commits.close()
+    assert done == [1]
+
+
+def test_a_ticket_is_refused_in_a_forked_child() -> None:
+    entered, go = threading.Event(), threading.Event()
+
+    def commit(items: Sequence[int]) -> None:
+        entered.set()
+        go.wait(10)
+
+    commits = GroupCommit(commit, Runtime())
+    being_written = commits.submit(1, int)
+    entered.wait(10)
+    waiting = commits.submit(2, int)
+    commits.disown()  # as in a child: the worker is not there
+    for ticket in (being_written, waiting):
+        with pytest.raises(NotOwnerError, match="fork"):
+            ticket.result(timeout=10)
+    go.set()
+
+
+def test_a_signal_handler_cannot_wait_for_what_it_has_interrupted() -> None:
+    refused: list[str] = []
+
+    def commit(items: Sequence[int]) -> None:
+        for call in (lambda: commits.submit(2, int), commits.close):
+            try:
+                call()
+            except HoldfastError as error:
+                refused.append(str(error))
+
+    commits = GroupCommit(commit, Runtime())
+    commits.commit(1)
+    assert len(refused) == 2

@@ -19,8 +19,7 @@ from typing import Any
 import pytest
 from tests.beside.payloads import COUNTER, Counter
 
-from holdfast.bars import open_bars
-from holdfast.logs.open import create_log
+from holdfast.doors import create_bars, create_log
 
 ROOT = Path(__file__).parents[1]
 MEMORY = Path("/dev/shm")
@@ -72,7 +71,8 @@ def test_a_guest_beside_a_live_owner_never_fails(directory: Path) -> None:
             path = directory / kind / "store"
             path.parent.mkdir()
             Counter(path.parent / COUNTER)
-            (open_bars(path) if kind == "bars" else create_log(path, kind)).close()
+            made = create_bars(path) if kind == "bars" else create_log(path, format=kind)
+            made.close()
             owners[kind] = _start("owner", kind, path, limit_s)
             guests[kind] = _start("guests", kind, path, SECONDS)
         failures, found = [], dict[str, Any]()

@@ -4,10 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import posix as posix_module
+import holdfast
+from holdfast import linux as linux_module
 from holdfast.disk import OsDisk
 from holdfast.errors import HoldfastError, LockedError, NotOwnerError, UnsupportedError
+from holdfast.ownership import Ownership
 from holdfast.posix import Posix
+
+STORES = ["log raft-wal", "log shanghai", "log file-log", "bars"]
 
 
 class NoDirectoryLocks(Posix):
@@ -114,6 +118,25 @@ def test_an_abandoned_owner_does_not_keep_its_lock(tmp_path: Path) -> None:
     disk.lock().release()
 
 
+@pytest.mark.parametrize("name", STORES)
+def test_a_second_close_frees_a_lock_that_ctrl_c_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    kind, _, format = name.partition(" ")
+    options = {"format": format} if format else {}
+    store = getattr(holdfast, f"create_{kind}")(tmp_path / "store", **options)
+
+    def interrupt(self: Ownership) -> None:
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Ownership, "release", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        store.close()
+    store.close()
+    getattr(holdfast, f"open_{kind}")(tmp_path / "store").close()
+
+
 def test_a_fifo_does_not_block_the_opener(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "LOCK")
     os.mkfifo(tmp_path / "x")
@@ -128,7 +151,7 @@ def test_names_stay_beneath_the_directory_with_and_without_openat2(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_openat2: bool
 ) -> None:
     if not has_openat2:
-        monkeypatch.setattr(posix_module, "_openat2", lambda: None)
+        monkeypatch.setattr(linux_module, "_openat2", lambda: None)
     (tmp_path / "outside").mkdir()
     (tmp_path / "outside" / "x").write_bytes(b"secret")
     disk = OsDisk(tmp_path / "root")

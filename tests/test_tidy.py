@@ -1,6 +1,7 @@
 """The house rules no linter knows."""
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -10,159 +11,21 @@ SOURCE = ROOT / "src" / "holdfast"
 MODULES = sorted(p for p in SOURCE.rglob("*.py") if not p.stem.endswith("_pb2"))  # not generated
 LINES_MAX, FUNCTION_LINES_MAX = 400, 50
 
-# Modules that are tried by a test of another name.
-TRIED_BY = {
-    "cli/copying.py": "tests/spark/jobs/test_copying.py",
-    "posix.py": "tests/test_disk.py",
-    "file.py": "tests/test_disk.py",
-    "forks.py": "tests/testing/test_owners.py",
-    **{
-        f"testing/owners/{name}.py": "tests/testing/test_owners.py"
-        for name in ("contract", "forks", "lives", "places", "signals", "stores", "tools")
-    },
-    "staged.py": "tests/logs/test_staging.py",
-    "bars/candles.py": "tests/cli/test_bars_read.py",
-    "bars/checking.py": "tests/cli/test_bars_report.py",
-    "reports/bar_files.py": "tests/cli/test_bars_report.py",
-    "reports/bar_logs.py": "tests/cli/test_bars_replay.py",
-    "reports/bars.py": "tests/cli/test_bars_report.py",
-    "reports/candles.py": "tests/demo/test_terminal.py",
-    "cli/bars.py": "tests/cli/test_bars_read.py",
-    "cli/bars_change.py": "tests/cli/test_bars_read.py",
-    "cli/bars_files.py": "tests/cli/test_bars_import.py",
-    "cli/bars_opening.py": "tests/cli/test_bars_write.py",
-    "cli/bars_output.py": "tests/cli/test_bars_read.py",
-    "cli/bars_shape.py": "tests/cli/test_bars_import.py",
-    "cli/bars_times.py": "tests/cli/test_bars_import.py",
-    "testing/faults.py": "tests/test_disk.py",
-    "bars/catalog.py": "tests/bars/test_store.py",
-    "bars/files.py": "tests/bars/test_write_back.py",
-    "bars/foreign.py": "tests/bars/test_golden.py",
-    "bars/group.py": "tests/bars/test_store.py",
-    "bars/logs.py": "tests/bars/test_store.py",
-    "bars/opening.py": "tests/bars/test_store.py",
-    "bars/parts.py": "tests/bars/test_query.py",
-    "bars/pending.py": "tests/bars/test_crashes.py",
-    "bars/reader.py": "tests/bars/test_query.py",
-    "bars/undecided.py": "tests/bars/test_staging.py",
-    "bars/wal.py": "tests/bars/test_replay.py",
-    "testing/bars.py": "tests/bars/test_mutants.py",
-    "testing/bar_ledger.py": "tests/bars/test_mutants.py",
-    "testing/bar_logs.py": "tests/bars/test_mutants.py",
-    "logs/file_log/batches.py": "tests/logs/file_log/test_contract.py",
-    "logs/file_log/columns.py": "tests/logs/file_log/test_guest.py",
-    "logs/file_log/directory.py": "tests/logs/file_log/test_recovery.py",
-    "logs/file_log/facts.py": "tests/logs/file_log/test_guest.py",
-    "logs/file_log/history.py": "tests/logs/file_log/test_log.py",
-    "logs/file_log/intent.py": "tests/logs/file_log/test_recovery.py",
-    "logs/file_log/owner.py": "tests/logs/file_log/test_log.py",
-    "logs/file_log/part.py": "tests/logs/file_log/test_contract.py",
-    "logs/file_log/pieces.py": "tests/logs/file_log/test_repair.py",
-    "logs/file_log/pruning.py": "tests/logs/file_log/test_log.py",
-    "logs/file_log/requests.py": "tests/logs/file_log/test_log.py",
-    "logs/file_log/snapshots.py": "tests/logs/file_log/test_golden.py",
-    "logs/file_log/tail.py": "tests/logs/file_log/test_recovery.py",
-    "logs/file_log/tasks.py": "tests/logs/file_log/test_guest.py",
-    "logs/file_log/writer.py": "tests/logs/file_log/test_contract.py",
-    "testing/file_log.py": "tests/logs/file_log/test_mutants.py",
-    "kv/commits.py": "tests/kv/test_compaction.py",
-    "kv/garbage.py": "tests/kv/test_gc.py",
-    "kv/sources.py": "tests/kv/test_tasks.py",
-    "kv/jobs.py": "tests/kv/test_compaction.py",
-    "logs/origin.py": "tests/logs/test_conversion.py",
-    "logs/raft_wal/belongings.py": "tests/logs/test_conversion.py",
-    "bucket/bucket.py": "tests/bucket/test_memory.py",
-    "kv/cas/records.py": "tests/testing/test_sim_records.py",
-    "kv/cas/sql.py": "tests/kv/cas/test_sqlite.py",
-    "testing/bucket_contract.py": "tests/integration/test_buckets.py",
-    "testing/kv_roles.py": "tests/testing/test_kv_simulation.py",
-    "testing/kv_watch.py": "tests/testing/test_kv_simulation.py",
-    "testing/kv_writing.py": "tests/testing/test_kv_simulation.py",
-    "testing/records_contract.py": "tests/kv/cas/test_sqlite.py",
-    "testing/sim_directory.py": "tests/bucket/test_directory.py",
-    "logs/raft_wal/columns.py": "tests/cli/test_log_raft.py",
-    "logs/raft_wal/tasks.py": "tests/logs/raft_wal/test_guest.py",
-    "logs/raft_wal/directory.py": "tests/logs/raft_wal/test_recovery.py",
-    "logs/raft_wal/emitter.py": "tests/logs/raft_wal/test_contract.py",
-    "logs/raft_wal/metrics.py": "tests/reports/test_logs.py",
-    "logs/raft_wal/owner.py": "tests/logs/raft_wal/test_recovery.py",
-    "logs/raft_wal/pieces.py": "tests/logs/raft_wal/test_repair.py",
-    "logs/raft_wal/segment.py": "tests/logs/raft_wal/test_contract.py",
-    "logs/raft_wal/truncation.py": "tests/logs/raft_wal/test_model.py",
-    "testing/platter.py": "tests/testing/test_sim_disk.py",
-    "testing/raft_wal.py": "tests/logs/raft_wal/test_mutants.py",
-    "cli/log_jobs.py": "tests/spark/test_cli.py",
-    "cli/pipeline.py": "tests/spark/pipelines/test_cli.py",
-    "cli/pipeline_progress.py": "tests/spark/pipelines/test_cli.py",
-    "spark/failures.py": "tests/spark/test_cli.py",
-    "spark/pipelines/declared.py": "tests/spark/pipelines/test_checking.py",
-    "spark/pipelines/positions.py": "tests/spark/pipelines/test_running.py",
-    "spark/pipelines/status.py": "tests/spark/pipelines/test_running.py",
-    "cli/spark.py": "tests/spark/test_cli.py",
-    "cli/sparking.py": "tests/spark/test_cli.py",
-    "spark/jobs/exports.py": "tests/spark/jobs/test_conversion.py",
-    "spark/jobs/imports.py": "tests/spark/jobs/test_conversion.py",
-    "kv/flushes.py": "tests/kv/test_write_queue.py",
-    "kv/options.py": "tests/kv/test_write_queue.py",
-    "kv/handles.py": "tests/kv/test_write_queue.py",
-    "kv/levels.py": "tests/kv/test_view.py",
-    "kv/reading.py": "tests/kv/test_reader.py",
-    "formats/flaw.py": "tests/formats/test_shanghai.py",
-    "formats/bolt/pages.py": "tests/formats/test_bolt.py",
-    "formats/bolt/reading.py": "tests/formats/test_bolt.py",
-    "formats/bolt/writing.py": "tests/formats/test_bolt.py",
-    "logs/commits.py": "tests/logs/shanghai/test_log.py",
-    "logs/repairing.py": "tests/logs/shanghai/test_repair.py",
-    "logs/segmented.py": "tests/logs/shanghai/test_guest.py",
-    "logs/log.py": "tests/logs/shanghai/test_contract.py",
-    "logs/shanghai/segment.py": "tests/logs/shanghai/test_contract.py",
-    "logs/shanghai/directory.py": "tests/logs/shanghai/test_recovery.py",
-    "testing/logs.py": "tests/logs/shanghai/test_mutants.py",
-    "testing/explorer.py": "tests/logs/shanghai/test_mutants.py",
-    "testing/lives.py": "tests/logs/shanghai/test_mutants.py",
-    "testing/meddler.py": "tests/logs/shanghai/test_mutants.py",
-    "testing/sim_kernel.py": "tests/testing/test_sim_disk.py",
-    "testing/log_contract.py": "tests/logs/shanghai/test_mutants.py",
-    "testing/shanghai.py": "tests/logs/shanghai/test_mutants.py",
-    "testing/kills.py": "tests/testing/test_torture.py",
-    "testing/writer.py": "tests/testing/test_torture.py",
-    "spark/cachedir.py": "tests/spark/test_java.py",
-    "spark/classcache.py": "tests/spark/test_java.py",
-    "spark/training.py": "tests/spark/test_java.py",
-    "spark/jvm.py": "tests/spark/test_sessions.py",
-    "spark/shipping.py": "tests/spark/test_cluster.py",
-    "spark/sources.py": "tests/spark/test_sessions.py",
-    "spark/bars.py": "tests/spark/test_bar_reader.py",
-    "spark/option_values.py": "tests/spark/test_log_options.py",
-    "spark/workers.py": "tests/spark/jobs/test_tasks.py",
-    "spark/bar_columns.py": "tests/spark/test_bar_reader.py",
-    "spark/kv.py": "tests/spark/test_kv_reader.py",
-    "testing/bar_writer.py": "tests/testing/test_bar_torture.py",
-    "demo/charts.py": "tests/demo/test_report.py",
-    "demo/feed.py": "tests/demo/test_rounds.py",
-    "demo/machine.py": "tests/cli/test_demo.py",
-    "demo/clerk.py": "tests/demo/test_fencing.py",
-    "demo/history.py": "tests/spark/test_demo.py",
-    "demo/store_charts.py": "tests/demo/test_report.py",
-    "demo/streams.py": "tests/spark/test_demo.py",
-    "demo/upkeep.py": "tests/spark/test_demo.py",
-    "demo/results.py": "tests/demo/test_report.py",
-    "demo/story.py": "tests/cli/test_demo.py",
-    "demo/svg.py": "tests/demo/test_report.py",
-    "cli/incoming.py": "tests/cli/test_log_append.py",
-    "cli/kv.py": "tests/cli/test_kv_write.py",
-    "cli/kv_bytes.py": "tests/cli/test_kv_write.py",
-    "cli/kv_files.py": "tests/cli/test_kv_load.py",
-    "cli/kv_opening.py": "tests/cli/test_kv_write.py",
-    "cli/opening.py": "tests/cli/test_log.py",
+# Packages whose tests are not in a directory of the same name.
+ELSEWHERE = {
+    "formats/bolt": "tests/formats/test_bolt.py",
+    "testing/owners": "tests/testing/test_owners.py",
+    "integrations": "tests/integrations/pysyncobj",
+    "runtime": "tests/test_runtime.py",
 }
 
-# Formats that live inside another, and are told on its page.
-TOLD_WITH = {
+# Formats inside another format, which its page describes.
+DESCRIBED_WITH = {
     "raft_meta": "bolt",
     "raft_entry": "raft_wal",
     "rlog_entry": "rlog",
     "rlog_commit": "rlog",
+    "rlog_mark": "mark",
     "bar_time": "year_file",
     "marketstore_wal": "market_wal",
 }
@@ -173,7 +36,7 @@ def name_of(path: Path) -> str:
 
 
 @pytest.mark.parametrize("path", MODULES, ids=name_of)
-def test_fits_in_the_head(path: Path) -> None:
+def test_modules_and_functions_are_short(path: Path) -> None:
     source = path.read_text()
     assert len(source.splitlines()) <= LINES_MAX
     for node in ast.walk(ast.parse(source)):
@@ -187,19 +50,18 @@ def test_every_module_says_what_it_promises(path: Path) -> None:
     assert not source or ast.get_docstring(ast.parse(source))
 
 
-@pytest.mark.parametrize("path", [p for p in MODULES if p.name != "__init__.py"], ids=name_of)
-def test_every_module_has_its_test(path: Path) -> None:
-    inside = path.relative_to(SOURCE)
-    mirrored = ROOT / "tests" / inside.parent / f"test_{path.name}"
-    other = TRIED_BY.get(str(inside))
-    assert mirrored.exists() != bool(other), "one test of its own, or one named above"
-    assert other is None or (ROOT / other).exists()
+def test_every_package_has_a_directory_of_tests() -> None:
+    """Modules of one package may share a test; a package may not go without."""
+    for package in sorted({path.parent for path in MODULES} - {SOURCE}):
+        tests = ROOT / "tests" / package.relative_to(SOURCE)
+        elsewhere = ROOT / ELSEWHERE.get(str(package.relative_to(SOURCE)), "-")
+        assert list(tests.glob("test_*.py")) or elsewhere.exists(), package
 
 
 def test_every_format_has_its_page_and_its_golden_files() -> None:
     shared = {"__init__", "__pycache__", "flaw", "checksums", "views"}
     modules = {path.stem for path in (SOURCE / "formats").iterdir()} - shared
-    formats = {TOLD_WITH.get(module, module) for module in modules}
+    formats = {DESCRIBED_WITH.get(module, module) for module in modules}
     assert formats == {path.stem for path in (ROOT / "docs/formats").glob("*.md")}
     provenance = (ROOT / "tests/golden/PROVENANCE").read_text()
     for format in formats:
@@ -218,6 +80,84 @@ def test_only_the_door_syncs_locks_and_renames() -> None:
         SOURCE / "bucket",
         SOURCE / "bars",
     ):
-        for module in path.rglob("*.py"):
+        modules = list(path.rglob("*.py"))
+        assert modules, path
+        for module in modules:
             code = ast.unparse(ast.parse(module.read_text()))
             assert not [word for word in guarded if f"{word}(" in code], module
+
+
+# Phrases that are hard to read.  Write "recover", "report", "release", "without limit", "is not".
+UNCLEAR = re.compile(
+    r"\b(told|mend(s|ed|ing)?|lets? go|for ever|at leisure|at hand|none of ours|to and fro"
+    r"|(its|a) corpse|earlier life|look(s|ed) after|mak(es?|ing) (no )?sense|(keep|kept) aside)\b"
+    r"|(?<!there )\bis no (?!longer\b|more\b)",
+    re.IGNORECASE,
+)
+# In what users read, the subject of a sentence also has a name.
+NAMELESS = re.compile(
+    r"\b(whoever|nobody|somebody|anybody|everybody|is gone|for good|rotten"
+    r"|tells? (of|what|how|which|whether|when|where))\b",
+    re.IGNORECASE,
+)
+PATTERNS = (
+    *(f"{top}/**/*.py" for top in ("src", "tests", "benchmarks", "campaign", "docs")),
+    "docs/**/*.md",
+)
+UNCHECKED = {"golden", "upgrade.md"}  # upgrade.md lists the old names
+PROSE = sorted(
+    path
+    for pattern in (*PATTERNS, "*.md")
+    for path in ROOT.glob(pattern)
+    if UNCHECKED.isdisjoint(path.relative_to(ROOT).parts)
+    and path != Path(__file__)
+    and not path.stem.endswith("_pb2")
+)
+
+
+def unclear(text: str, *, is_published: bool) -> list[str]:
+    """Return the unclear phrases in a text, also those that a line break divides."""
+    flat = re.sub(r"\s*\n\s*(?:# )?", " ", text)
+    patterns = [UNCLEAR, NAMELESS] if is_published else [UNCLEAR]
+    found = (match for pattern in patterns for match in pattern.finditer(flat))
+    return [flat[max(0, match.start() - 30) : match.end() + 30] for match in found]
+
+
+@pytest.mark.parametrize("path", PROSE, ids=lambda path: str(path.relative_to(ROOT)))
+def test_prose_uses_plain_words(path: Path) -> None:
+    is_published = path.relative_to(ROOT).parts[0] not in ("tests", "benchmarks")
+    assert not unclear(path.read_text(), is_published=is_published)
+
+
+def test_all_prose_is_checked() -> None:
+    names = {str(path.relative_to(ROOT)) for path in PROSE}
+    assert {"README.md", "CHANGELOG.md", "ARCHITECTURE.md", "docs/spark.md"} <= names
+    assert {"docs/formats/sst.md", "src/holdfast/errors.py", "tests/test_disk.py"} <= names
+
+
+@pytest.mark.parametrize(
+    "phrase",
+    [
+        "the reader is told the index",
+        "recovery mends the log",
+        "'x' is no\n    # moment",
+        "None if there is none, or only its corpse",
+        "bytes that make no sense",
+        "whoever writes to it",
+        "it is\ngone",
+    ],
+)
+def test_unclear_phrases_are_found(phrase: str) -> None:
+    assert unclear(phrase, is_published=True)
+
+
+def test_plain_phrases_are_not_found() -> None:
+    assert not unclear("There is no log here.  It is no longer open.", is_published=True)
+
+
+def test_the_glossary_has_one_line_for_each_term() -> None:
+    text = (ROOT / "docs" / "glossary.md").read_text()
+    terms = re.findall(r"^\| ([^|]+) \| [^|]+ \|$", text, re.MULTILINE)[2:]
+    assert terms == sorted(set(terms), key=str.lower)
+    needed = {"owner", "guest", "segment", "mark", "bucket of objects", "bar bucket", "cut file"}
+    assert needed | {"epoch", "fence", "lease", "TGID", "door", "floor"} <= set(terms)

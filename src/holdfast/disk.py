@@ -1,22 +1,23 @@
-"""The first door to the world: one directory on a disk, and what it promises.
+"""The first door: one directory on a disk, and what it promises.
 
 Nothing else syncs, locks or renames.  Every log and store relies on:
 
 1. `File.write_at` promises nothing until it was called with `sync=True` or `File.sync` returned;
    then those bytes survive a power cut.
-2. `Disk.create` makes a file that is whole and durable, name included, or no file at all.
+2. `Disk.create` creates a file that is whole and durable, name included, or no file at all.  Of
+   many processes that create one name, one succeeds, unless they ask to replace it.
 3. `Disk.rename` and `Disk.remove` are durable when they return.
-4. After a failed write, resize or sync a File refuses everything: the kernel may have dropped
-   the dirty pages and forgotten the error, so a retry could report a lie as success.
-5. Files are 0600 and directories 0700, whatever the umask.
-6. `Volume.sync` makes durable whatever was written through the disk, names included.
-7. No name leads out of the directory: not by its words, and not by a link.
+4. After a failed write, resize or sync a File refuses everything: the kernel may have dropped the
+   dirty pages and forgotten the error, so a retry could report a success that is not one.
+5. Files are 0600 and directories 0700, regardless of the umask.
+6. `Volume.sync` makes everything durable that was written through the disk, names included.
+7. No name leads out of the directory: neither `..` nor a link.
 8. A disk stays with the directory that it first opened.  If that is moved, the disk follows it; if
-   it is removed, nothing is made in its place.
+   it is removed, nothing is created in its place.
 9. Only regular files are opened.
 
-`OsDisk` reaches the operating system through `holdfast.posix`, so that holdfast.testing can put a
-simulated kernel under these very lines.
+`OsDisk` calls the operating system through `holdfast.posix`, so that holdfast.testing can run this
+module on a simulated kernel.
 """
 
 import contextlib
@@ -28,80 +29,79 @@ from functools import partial
 from typing import Protocol
 from urllib.parse import unquote, urlsplit
 
-from holdfast.errors import (
-    LockedError,
-    UnsupportedError,
-)
+from holdfast.errors import LockedError, UnsupportedError
 from holdfast.file import Buffer as Buffer
 from holdfast.file import File as File
 from holdfast.file import OsFile as OsFile
+from holdfast.file import OsVolume, Volume
 from holdfast.file import explained as explained
 from holdfast.forks import disown_in_children
+from holdfast.linux import check_system
 from holdfast.ownership import LOCK, Ownership, own, own_file
-from holdfast.posix import Descriptor, OsVolume
-from holdfast.posix import Posix as Posix  # for those who put another in its place
+from holdfast.posix import Descriptor
+from holdfast.posix import Posix as Posix  # for tests that replace it
+from holdfast.reserve import RESERVE, give_up, keep
 
 Path = str | os.PathLike[str]
-_COLLECTIONS = 5  # of garbage, before a lock of this very process counts as held
-_TEMPORARY = ".half"  # not .tmp: MarketStore names so what an operator should look at
-
-
-class Volume(Protocol):
-    """What all files of a disk lie on.  Open it before the writes that it shall vouch for."""
-
-    def sync(self) -> None:
-        """Make durable all that was written, in any file, all sizes and all names."""
-        ...
-
-    def close(self) -> None: ...
+_COLLECTIONS = 5  # of garbage, before a lock of this process counts as held
+_OWN = {LOCK, RESERVE}  # in the directory of every store
+_TEMPORARY = ".half"  # not .tmp: MarketStore uses that for files that an operator should inspect
 
 
 class Disk(Protocol):
     """One directory tree.  Names are relative, with `/` between parts."""
 
     def list(self, directory: str = "") -> dict[str, int]:
-        """Names and sizes of the files in one directory, sorted; nothing half made."""
+        """Return names and sizes of the files in one directory, sorted, without temporary files."""
         ...
 
     def directories(self, directory: str = "") -> Sequence[str]:
-        """Names of the directories in one directory, sorted."""
+        """Return the names of the directories in one directory, sorted."""
         ...
 
     def create(self, name: str, data: Buffer, *, replace: bool = False) -> None:
-        """Make a whole, durable file, and its directories.  FileExistsError unless `replace`."""
+        """Create a whole, durable file, and its directories.  FileExistsError unless `replace`."""
         ...
 
     def open(self, name: str, *, writable: bool = False) -> File: ...
 
     def make(self, name: str) -> File:
-        """Open what is there, or a new file in new directories; durable only by Volume.sync."""
+        """Open a file, or create it and its directories; a new one is durable after Volume.sync."""
         ...
 
     def volume(self) -> Volume: ...
 
     def rename(self, name: str, new: str, *, replace: bool = False) -> None:
-        """Durably rename; FileExistsError if `new` is there, unless `replace`."""
+        """Rename a file durably; FileExistsError if `new` exists, unless `replace`."""
         ...
 
     def link(self, name: str, new: str) -> None:
-        """Durably give a file a second name; FileExistsError if `new` is there."""
+        """Give a file a second name, durably; FileExistsError if `new` exists."""
         ...
 
     def remove(self, *names: str) -> None:
-        """Durably remove; of several, a crash may leave any."""
+        """Remove files durably; a crash may leave any of them."""
+        ...
+
+    def give_up_reserve(self) -> bool:
+        """If the disk is full, free the space that is kept for ways out, and return True."""
+        ...
+
+    def keep_reserve(self) -> None:
+        """Keep space for ways out of a full disk.  For owners; see holdfast.reserve."""
         ...
 
     def sync_names(self, directory: str) -> None:
-        """Make durable what a killed process has made, renamed or removed in one directory.
+        """Make the names in one directory durable, also those that a killed process has changed.
 
         For the directory that is locked, lock() does that.
         """
         ...
 
     def lock(self, name: str | None = None) -> "Lock":
-        """Become the owner, sweep up what a dead owner left half made, or raise LockedError.
+        """Become the owner and remove temporary files of a dead one, or raise LockedError.
 
-        With `name`, hold that file, which must exist, and no more: the lock of another program.
+        With `name`, lock only that file, which must exist: it is the lock of another program.
         """
         ...
 
@@ -110,7 +110,7 @@ class Lock(Protocol):
     """See holdfast.ownership."""
 
     def check(self) -> None:
-        """Raise NotOwnerError if this process is not the owner, or not any more."""
+        """Raise NotOwnerError if this process is not the owner, or no longer."""
         ...
 
     def refuse_fork(self) -> None:
@@ -119,23 +119,28 @@ class Lock(Protocol):
 
     @property
     def is_ours(self) -> bool:
-        """Whether this process may write: `check` without the error."""
+        """Return whether this process may write: `check` without the error."""
+        ...
+
+    def note(self, number: int) -> None:
+        """Write a number for readers into LOCK, after the pid.  It is not synced."""
         ...
 
     def release(self) -> None: ...
 
 
 class OsDisk:
-    """See Disk.  A path or a file:// URL; what is missing of it is made, durably, when needed."""
+    """See Disk.  Takes a path or a file:// URL; creates missing directories durably when needed."""
 
     def __init__(self, path: Path, *, posix: Posix | None = None) -> None:
-        self._path = os.path.abspath(_local_path(os.fspath(path)))
-        self._posix = posix or Posix()
+        if posix is None:
+            check_system()
+        self._path, self._posix = local_path(path), posix or Posix()
         self._root: Descriptor | None = None
 
     @property
     def path(self) -> str:
-        """Where the directory was when it was opened."""
+        """Return where the directory was when it was opened."""
         return self._path
 
     def __repr__(self) -> str:
@@ -154,53 +159,49 @@ class OsDisk:
     def list(self, directory: str = "") -> dict[str, int]:
         with self._opened(directory) as fd:
             sizes = self._posix.sizes(fd)
-        return {n: sizes[n] for n in sorted(sizes) if not n.endswith(_TEMPORARY) and n != LOCK}
+        return {n: sizes[n] for n in sorted(sizes) if not n.endswith(_TEMPORARY) and n not in _OWN}
 
     def create(self, name: str, data: Buffer, *, replace: bool = False) -> None:
-        with self._parent(name, make="durably") as (parent, base):
+        with self._explained(name), self._parent(name, make="durably") as (parent, base):
             if not replace:
                 self._refuse_if_taken(parent, base)
-            temporary, path = base + _TEMPORARY, f"{self._path}/{name}"
-            flags = os.O_CREAT | os.O_TRUNC | os.O_WRONLY
-            file = OsFile(self._posix, path, self._open(temporary, flags, parent))
+            temporary, fd = self._temporary(base, parent)
+            file = OsFile(self._posix, f"{self._path}/{name}", fd)
             try:
                 file.write_at(0, data)
                 file.sync()
+                self._move((temporary, parent), (base, parent), replace=replace)
             except OSError:
-                with contextlib.suppress(OSError):  # the first error is the one to report
+                with contextlib.suppress(OSError):  # report the first error
                     self._posix.unlink(temporary, parent)  # it may hold the last free space
                 raise
             finally:
                 file.close()
-            self._posix.rename(temporary, base, parent, parent)
             self._posix.sync_directory(parent)
 
     def open(self, name: str, *, writable: bool = False) -> OsFile:
-        flags = os.O_RDWR if writable else os.O_RDONLY
-        return self._file(name, flags)
+        return self._file(name, os.O_RDWR if writable else os.O_RDONLY)
 
     def make(self, name: str) -> OsFile:
         flags = os.O_RDWR | os.O_CREAT
         try:
             return self._file(name, flags)
         except FileNotFoundError:
-            with self._parent(name, make="later"):
+            with self._explained(name), self._parent(name, make="later"):
                 return self._file(name, flags)
 
     def volume(self) -> OsVolume:
-        return OsVolume(self._posix, self._posix.open_directory(".", self._at_root()))
+        return OsVolume(self._posix, self._path, self._posix.open_directory(".", self._at_root()))
 
     def rename(self, name: str, new: str, *, replace: bool = False) -> None:
-        with self._parent(name) as (source, old_base), self._parent(new) as (target, base):
-            if not replace:
-                self._refuse_if_taken(target, base)
-            self._posix.rename(old_base, base, source, target)
+        with self._pair(name, new) as (source, old_base, target, base):
+            self._move((old_base, source), (base, target), replace=replace)
             self._posix.sync_directory(source)
             if self._parent_of(name) != self._parent_of(new):
                 self._posix.sync_directory(target)
 
     def link(self, name: str, new: str) -> None:
-        with self._parent(name) as (source, old_base), self._parent(new) as (target, base):
+        with self._pair(name, new) as (source, old_base, target, base):
             self._refuse_if_taken(target, base)
             self._posix.link(old_base, base, source, target)
             self._posix.sync_directory(target)
@@ -212,6 +213,12 @@ class OsDisk:
                     if self._parent_of(name) == parent:
                         self._posix.unlink(name.rpartition("/")[2], fd)
                 self._posix.sync_directory(fd)
+
+    def give_up_reserve(self) -> bool:
+        return give_up(self._posix, self._at_root())
+
+    def keep_reserve(self) -> None:
+        keep(self._posix, self._at_root())
 
     def sync_names(self, directory: str) -> None:
         with self._opened(directory) as fd:
@@ -225,17 +232,18 @@ class OsDisk:
         try:
             with self._opened("") as fd:
                 for name in self._posix.sizes(fd):
-                    if name.endswith(_TEMPORARY):  # its create never returned: nobody relies on it
+                    if name.endswith(_TEMPORARY):  # its create never returned: nothing relies on it
                         self._posix.unlink(name, fd)
-            # What a killed owner renamed or removed without syncing is about to be relied on.
+            # From now on, stores rely on names that a killed owner changed without a sync.
             self._posix.sync_directory(root)
+            give_up(self._posix, root)
         except BaseException:
             lock.release()
             raise
         return lock
 
     def lock_holder(self, name: str) -> str:
-        """The process that has a file locked, found without touching the lock; else nothing."""
+        """Return the process that has a file locked, without touching the lock; else ""."""
         with contextlib.closing(self.open(name)) as file:
             return self._posix.lock_holder(file._fd)
 
@@ -264,7 +272,7 @@ class OsDisk:
         return self._checked(name).rpartition("/")[0]
 
     def _at_root(self, *, make: bool = False) -> int:
-        """The descriptor of the directory.  It is opened once: see promise 8."""
+        """Return the descriptor of the directory.  It is opened once: see promise 8."""
         if self._root is None:
             try:
                 fd = self._posix.open_directory(self._path)
@@ -276,7 +284,7 @@ class OsDisk:
         return self._root.fd
 
     def _make_root(self, path: str) -> int:
-        """Make a directory and all above it that is missing, durably; return its descriptor."""
+        """Create a directory and its missing parents, durably; return its descriptor."""
         with contextlib.suppress(FileNotFoundError):
             return self._posix.open_directory(path)
         above, _, base = path.rpartition("/")
@@ -290,7 +298,7 @@ class OsDisk:
 
     @contextmanager
     def _opened(self, directory: str) -> Iterator[int]:
-        """A directory of the store, open for as long as it takes.
+        """Yield the descriptor of a directory of the store.
 
         For listing, the root is opened too: readers of one descriptor share its position.
         """
@@ -304,9 +312,9 @@ class OsDisk:
 
     @contextmanager
     def _parent(self, name: str, *, make: str = "") -> Iterator[tuple[int, str]]:
-        """The directory of a file, open, and the file's name in it.
+        """Yield the descriptor of the directory of a file, and the file's name in it.
 
-        `make` it, and what is missing above it, "durably" or to be synced "later".
+        `make` creates it and its missing parents, "durably" or to be synced "later".
         """
         directory, _, base = self._checked(name).rpartition("/")
         root = self._at_root(make=bool(make))
@@ -317,6 +325,12 @@ class OsDisk:
             self._make_directories(directory, durably=make == "durably")
         with self._opened(directory) as fd:
             yield fd, base
+
+    @contextmanager
+    def _pair(self, name: str, new: str) -> Iterator[tuple[int, str, int, str]]:
+        """Yield the directories and the names in them of two files."""
+        with self._explained(new), self._parent(name) as one, self._parent(new) as two:
+            yield *one, *two
 
     def _make_directories(self, directory: str, *, durably: bool) -> None:
         with contextlib.suppress(FileNotFoundError), self._opened(directory):
@@ -333,6 +347,12 @@ class OsDisk:
         with contextlib.suppress(FileExistsError):  # another process was faster
             self._posix.mkdir(name, at)
 
+    def _move(self, old: tuple[str, int], new: tuple[str, int], *, replace: bool) -> None:
+        """Rename a file; each is a name and the descriptor of its directory."""
+        move = self._posix.rename if replace else self._posix.rename_new
+        with self._explained(new[0]):
+            move(old[0], new[0], old[1], new[1])
+
     def _refuse_if_taken(self, at: int, name: str) -> None:
         if self._posix.exists(name, at):
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), f"{self._path}/{name}")
@@ -344,13 +364,21 @@ class OsDisk:
             disown_in_children(file)
         return file
 
+    def _temporary(self, base: str, at: int, number: int = 0) -> tuple[str, int]:
+        """Create a file that no other process writes to, nor a thread; return its name."""
+        name = f"{base}{f'-{number}' if number else ''}{_TEMPORARY}"
+        try:
+            return name, self._open(name, os.O_CREAT | os.O_EXCL | os.O_WRONLY, at)
+        except FileExistsError:  # another creates it now, or was killed
+            return self._temporary(base, at, number + 1)
+
     def _open(self, path: str, flags: int, at: int) -> int:
         with self._explained(path):
             return self._posix.open(path, flags, at)
 
     @contextmanager
     def _explained(self, name: str) -> Iterator[None]:
-        """Errors name the whole path, and what to do."""
+        """Replace an OSError by one that names the whole path, and what to do."""
         try:
             yield
         except OSError as error:
@@ -359,9 +387,14 @@ class OsDisk:
             raise UnsupportedError(f"{self._path}/{error}") from None
 
 
-def _local_path(path: str) -> str:
-    if path.startswith("file://"):
-        return unquote(urlsplit(path).path)
-    if "://" in path:
-        raise ValueError(f"this lives in a local directory, not at {path}")
-    return path
+def local_path(path: Path) -> str:
+    """Return the absolute path that a path or a file:// URL names."""
+    text = os.fspath(path)
+    if text.startswith("file://"):
+        url = urlsplit(text)
+        if url.netloc not in ("", "localhost"):
+            raise ValueError(f"a file URL cannot name a host: use file://{url.path}")
+        text = unquote(url.path)
+    elif "://" in text:
+        raise ValueError(f"a local directory is needed, not {text}")
+    return os.path.abspath(text)

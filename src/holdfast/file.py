@@ -1,10 +1,10 @@
-"""One file behind the first door: what it promises is in holdfast.disk."""
+"""One file of a disk, and its file system: what they promise is in holdfast.disk."""
 
 import errno
 from typing import Protocol
 
 from holdfast.errors import DiskFullError, HoldfastError, NotOwnerError, PoisonedError
-from holdfast.posix import FULL, Posix
+from holdfast.posix import FULL, Descriptor, Posix
 
 Buffer = bytes | bytearray | memoryview
 
@@ -13,11 +13,13 @@ class File(Protocol):
     """A file open for positional reads and writes."""
 
     def read_at(self, offset: int, size: int) -> bytes:
-        """Read `size` bytes, or fewer where the file ends."""
+        """Read `size` bytes, or fewer at the end of the file."""
         ...
 
     def map(self) -> memoryview:
-        """The whole file as it is now, without a copy.  Only for files that never shrink."""
+        """Map the whole file in its current size, without a copy.  Only for files that never
+        shrink.
+        """
         ...
 
     def write_at(self, offset: int, data: Buffer, *, sync: bool = False) -> None:
@@ -31,8 +33,8 @@ class File(Protocol):
     def sync(self, *, forget_from: int | None = None) -> None:
         """Make all that was written durable, the file's size included.
 
-        Later reads behind byte `forget_from` come from the disk: after a sync that failed, in an
-        earlier life perhaps, the cache goes on showing, as clean, what the disk does not hold.
+        Later reads after byte `forget_from` come from the disk.  After a failed sync, also one of a
+        previous process, the page cache may show bytes as clean that the disk does not hold.
         """
         ...
 
@@ -42,12 +44,16 @@ class File(Protocol):
 
     def size(self) -> int: ...
 
+    def allocated(self) -> int:
+        """Return the bytes that the file takes on the disk; holes take none."""
+        ...
+
     def extents(self, start: int, stop: int) -> "list[tuple[int, int]]":
-        """The parts between `start` and `stop` that may hold anything but zeros, in order."""
+        """Return the parts from `start` to `stop` that may hold anything but zeros, in order."""
         ...
 
     def last_extent(self, start: int, stop: int) -> "tuple[int, int] | None":
-        """Such a part, with nothing but zeros behind it, found without a look at what is before."""
+        """Return the last such part: after it are only zeros.  Parts before it are not examined."""
         ...
 
     def close(self) -> None: ...
@@ -103,6 +109,9 @@ class OsFile:
     def size(self) -> int:
         return self._posix.size(self._fd)
 
+    def allocated(self) -> int:
+        return self._posix.allocated(self._fd)
+
     def extents(self, start: int, stop: int) -> list[tuple[int, int]]:
         return self._posix.extents(self._fd, start, stop)
 
@@ -125,7 +134,7 @@ class OsFile:
             finally:  # also after Ctrl-C: another file may get this number
                 self._fd = -1
 
-    __del__ = close  # a reader may be the last to let go of a file that was rotated away
+    __del__ = close  # a reader may hold the last reference to a file of a previous segment
 
     def disown(self) -> None:
         """See holdfast.forks."""
@@ -145,15 +154,46 @@ class OsFile:
         return explained(error, self._path)
 
 
+class Volume(Protocol):
+    """The file system of a disk.  Open it before the writes that it has to sync."""
+
+    def sync(self) -> None:
+        """Make all writes to all files durable, with all sizes and names."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class OsVolume:
+    """See Volume in holdfast.disk.  One call syncs all files: one by one takes too long."""
+
+    def __init__(self, posix: Posix, path: str, fd: int) -> None:
+        self._posix, self._path, self._directory = posix, path, Descriptor(posix, fd)
+
+    def sync(self) -> None:
+        if self._directory.fd < 0:
+            raise PoisonedError("the volume is closed, or its sync has failed; reopen the store")
+        try:
+            self._posix.syncfs(self._directory.fd)
+        except OSError as error:
+            self.close()  # the kernel would not report it a second time
+            raise explained(error, self._path) from error
+
+    def close(self) -> None:
+        self._directory.close()
+
+
 def explained(error: OSError, path: str) -> OSError:
-    """The same, with the path, and with advice where the disk is full."""
+    """Return the same error with the path, and with advice if the disk is full."""
+    if isinstance(error, HoldfastError):
+        return error
     if error.errno == errno.ELOOP:
         why = "a symbolic link; put the file or directory itself in its place"
         return OSError(error.errno, why, path)
     if error.errno == errno.EISDIR:
-        return OSError(error.errno, "a directory, where a file should be; move it away", path)
+        return OSError(error.errno, "a directory, where a file is expected; move it away", path)
     if error.errno == errno.EROFS:
-        return OSError(error.errno, f"{error.strerror}: it can be read, not owned", path)
+        return OSError(error.errno, f"{error.strerror}: open it read-only", path)
     if error.errno not in FULL:
         return OSError(error.errno, error.strerror, path)
     advice = "free some space and reopen; what was acknowledged is safe"

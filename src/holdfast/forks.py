@@ -17,7 +17,7 @@ class Inherited(Protocol):
     """What a forked child must not use as if it were its own."""
 
     def disown(self) -> None:
-        """In a forked child, before anything else runs there."""
+        """Give up ownership in a forked child, before anything else runs there."""
         ...
 
 
@@ -26,12 +26,12 @@ _holding = threading.RLock()
 
 
 def disown_in_children(one: Inherited) -> None:
-    """From now on, for as long as it lives, a forked child disowns this."""
+    """Have forked children disown this, from now on until it is garbage."""
     _inherited.add(one)
 
 
 def no_fork() -> AbstractContextManager[bool]:
-    """No fork comes while it is held, so that children know of all that is opened meanwhile."""
+    """Hold back forks, so that children know of everything that is opened meanwhile."""
     return _holding
 
 
@@ -42,8 +42,9 @@ def _disown_all() -> None:
         one.disown()
 
 
-os.register_at_fork(
-    before=lambda: _holding.acquire(),
-    after_in_parent=lambda: _holding.release(),
-    after_in_child=_disown_all,
-)
+if hasattr(os, "register_at_fork"):  # else this system has no forks
+    os.register_at_fork(
+        before=lambda: _holding.acquire(),
+        after_in_parent=lambda: _holding.release(),
+        after_in_child=_disown_all,
+    )

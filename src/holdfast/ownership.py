@@ -1,10 +1,10 @@
-"""One owner: who may write to a directory, and how an owner finds out that it is not one any more.
+"""One owner: it locks a directory, and checks before each write that it is still the owner.
 
-An owner holds two locks: one on the directory itself, through a descriptor that follows it when it
-is moved, and one on the file LOCK in it, which names the process.  `check` is called before every
-write.  It raises NotOwnerError
+An owner holds two locks.  One is on the directory itself, through a descriptor that follows it when
+it is moved.  The other is on the file LOCK in it, which names the process.  `check` is called
+before every write.  It raises NotOwnerError
 
-- in a forked child, which has its parent's descriptors and its parent's idea of the store;
+- in a forked child, which has copies of its parent's descriptors and state;
 - when the directory was removed;
 - where a file system cannot lock directories: when LOCK is not the file that was locked;
 - for the lock of another program: when that file was replaced.
@@ -17,17 +17,24 @@ import errno
 import os
 from contextlib import ExitStack
 
-from holdfast.errors import HoldfastError, LockedError, NotOwnerError, UnsupportedError
+from holdfast.errors import (
+    DiskFullError,
+    HoldfastError,
+    LockedError,
+    NotOwnerError,
+    UnsupportedError,
+)
 from holdfast.forks import disown_in_children, no_fork
 from holdfast.posix import FULL, Descriptor, Posix
 
 LOCK = "LOCK"
+_FIELD_SIZE = 20  # of the pid, and of the number for readers after it
 _TRIES = 100  # to lock the file that has the name LOCK, not one that had it before
 _CANNOT_LOCK = {errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP}
 
 
 class Ownership:
-    """A directory, or a file of another program's, held by this process until it is released."""
+    """A directory, or a file of another program, that this process holds until it is released."""
 
     def __init__(
         self,
@@ -39,17 +46,19 @@ class Ownership:
         *,
         is_locked: bool,
     ) -> None:
-        """`is_locked`: does the lock of `directory` keep others out, whatever becomes of `name`?"""
+        """`is_locked` is true if the lock of `directory` keeps others out, also if `name` is
+        removed.
+        """
         self._posix, self._path, self._name = posix, path, name
         self._lock, self._directory, self._is_locked = lock, directory, is_locked
         self._identity = posix.identity(lock.fd)
         self._process_id, self._fstat, self._stat = posix.process_id, posix.fstat, posix.stat
         self._pid = posix.process_id()
-        self._lost: str | None = None  # why we are not the owner any more; for good
+        self._lost: str | None = None  # why this process is no longer the owner
         disown_in_children(self)
 
     def check(self) -> None:
-        """Raise NotOwnerError if this process does not own the store, or not any more.
+        """Raise NotOwnerError if this process does not own the store, or no longer does.
 
         It runs before every commit, often with cold caches: two system calls, and as few frames.
         """
@@ -68,7 +77,7 @@ class Ownership:
                         return
                 except FileNotFoundError:
                     pass
-                why = "was removed or replaced; another owner may be in"
+                why = "was removed or replaced; the store may have another owner"
                 self._lost = f"{self._path}/{self._name} {why}"
         raise NotOwnerError(f"{self._lost}; close the store and open it again")
 
@@ -80,9 +89,21 @@ class Ownership:
                 "open the store read-only here, or write in the process that opened it"
             )
 
+    def note(self, number: int) -> None:
+        """Write a number for readers beside the owner's pid.  It need not survive a power cut."""
+        field, done, fd = memoryview(_field(number)), 0, self._lock.fd
+        try:
+            while done < len(field):  # a write may be short
+                done += self._posix.pwrite(fd, field[done:], _FIELD_SIZE + done, sync=False)
+        except OSError as error:
+            if error.errno not in FULL:
+                raise
+            why = f"{error.strerror}: free some space and reopen; what was acknowledged is safe"
+            raise DiskFullError(error.errno, why, f"{self._path}/{LOCK}") from error
+
     @property
     def is_ours(self) -> bool:
-        """Whether this process may write, as far as can be known: `check` without the error."""
+        """Return whether this process may write, as far as is known: `check` without the error."""
         try:
             self.check()
         except (NotOwnerError, OSError):
@@ -90,7 +111,7 @@ class Ownership:
         return True
 
     def release(self) -> None:
-        """Close our descriptors, which frees the locks, unless a process has copies of them."""
+        """Close the descriptors.  This frees the locks, unless a process has copies of them."""
         self._lost = self._lost or f"{self._path} was released"
         self._lock.close()
         self._directory.close()
@@ -101,7 +122,7 @@ class Ownership:
 
 
 def own(posix: Posix, path: str, root: int) -> Ownership:
-    """Own the directory that is open as `root`, or raise LockedError, which names the owner."""
+    """Own the directory that is open as `root`; LockedError names another owner."""
     with no_fork(), ExitStack() as opened:
         directory = Descriptor(posix, posix.open_directory(".", root))
         opened.callback(directory.close)
@@ -117,7 +138,7 @@ def own(posix: Posix, path: str, root: int) -> Ownership:
 
 
 def own_file(posix: Posix, path: str, root: int, name: str) -> Ownership:
-    """Hold a file that exists, as the program does whose file it is; it is not changed."""
+    """Lock an existing file, as the program does that it belongs to; it is not changed."""
     with no_fork(), ExitStack() as opened:
         directory = Descriptor(posix, posix.open_directory(".", root))
         opened.callback(directory.close)
@@ -131,17 +152,23 @@ def own_file(posix: Posix, path: str, root: int, name: str) -> Ownership:
 
 
 def sign(posix: Posix, lock: int) -> None:
-    """Leave our pid for the error message of whoever comes second."""
-    pid = f"{posix.process_id():<20}".encode()
+    """Write our pid, for the error message of a second owner."""
+    pid = _field(posix.process_id())
     try:
         posix.pwrite(lock, memoryview(pid), 0, sync=False)
     except OSError as error:
-        if error.errno not in FULL:  # the lock holds unsigned too, and a full disk must open
+        if (
+            error.errno not in FULL
+        ):  # the lock holds without it, and a store must open on a full disk
             raise
 
 
+def _field(number: int) -> bytes:
+    return f"{number:<{_FIELD_SIZE}}".encode()
+
+
 def _lock_directory(posix: Posix, directory: int) -> bool | None:
-    """None where the file system cannot lock a directory, as over NFS."""
+    """Lock a directory; None if the file system cannot, as over NFS."""
     try:
         return posix.try_lock(directory)
     except OSError as error:
@@ -161,8 +188,10 @@ def _lock_name(posix: Posix, path: str, directory: int) -> Descriptor:
             if posix.identity(LOCK, directory) == posix.identity(lock.fd):
                 opened.pop_all()
                 return lock
-        # Removed or replaced between two calls: what we locked keeps nobody out.
-    raise HoldfastError(f"{path}/{LOCK} is removed again and again; find out by what, and stop it")
+        # Removed or replaced between two calls: the locked file has no name.
+    raise HoldfastError(
+        f"{path}/{LOCK} is removed again and again; find the program that does it, and stop it"
+    )
 
 
 def _locked(path: str, holder: str) -> LockedError:
@@ -176,10 +205,10 @@ def _locked(path: str, holder: str) -> LockedError:
 def _signature(posix: Posix, root: int) -> str:
     try:
         lock = Descriptor(posix, posix.open(LOCK, os.O_RDONLY, root))
-    except (OSError, UnsupportedError):  # removed: the directory is locked all the same
+    except (OSError, UnsupportedError):  # removed: the directory is still locked
         return ""
     return _signed(posix, lock.fd)
 
 
 def _signed(posix: Posix, lock: int) -> str:
-    return posix.pread(lock, 20, 0).decode("ascii", "replace").strip()
+    return posix.pread(lock, _FIELD_SIZE, 0).decode("ascii", "replace").strip()

@@ -35,10 +35,14 @@ class Golden:
         return Path(shutil.copytree(self.path / case / part, target / f"{case}-{part}"))
 
     def year_files(self) -> list[Path]:
-        return sorted(self.path.glob("*/root/*/*/*/*.bin"))
+        found = sorted(self.path.glob("*/root/*/*/*/*.bin"))
+        assert found
+        return found
 
     def logs(self) -> list[Path]:
-        return sorted((*self.path.glob("*/root/*.walfile"), *self.path.glob("*/wals/*.walfile")))
+        found = (*self.path.glob("*/root/*.walfile"), *self.path.glob("*/wals/*.walfile"))
+        assert found
+        return sorted(found)
 
 
 @pytest.fixture(scope="session")

@@ -3,16 +3,16 @@
 from itertools import product
 
 import pytest
+from tests.bars.log_explorer import LogExplorer
 
-from holdfast.testing.bar_logs import LogExplorer
 from holdfast.testing.bars import BarExplorer
 from holdfast.testing.meddler import KINDS, WAYS
 
 LONG = (
-    ("many", "write back", "ticks", "delete", "write back", "reopen"),
-    ("prepare", "bar", "write back", "decide", "write back"),
-    ("many", "many", "write back", "many", "guest", "write back", "ticks", "write back"),
-    ("ticks", "ticks", "write back", "ticks", "bar", "write back", "delete", "reopen"),
+    ("many", "flush", "ticks", "delete", "flush", "reopen"),
+    ("prepare", "bar", "flush", "decide", "flush"),
+    ("many", "many", "flush", "many", "guest", "flush", "ticks", "flush"),
+    ("ticks", "ticks", "flush", "ticks", "bar", "flush", "delete", "reopen"),
 )
 IMAGES = 100_000
 
@@ -43,16 +43,16 @@ def test_no_crash_loses_or_invents_anything() -> None:
 @pytest.mark.parametrize("kind", ["eio", "enospc", "short write", "sync eio"])
 def test_no_failing_call_loses_or_invents_anything(kind: str) -> None:
     explorer = BarExplorer()
-    explorer.every_fault(LONG[0], kind, for_ever=False)
-    explorer.every_fault(("many", "write back", "ticks", "write back"), kind, for_ever=True)
-    explorer.every_fault(("prepare", "bar", "decide", "write back"), kind, for_ever=False)
+    explorer.every_fault(LONG[0], kind, always=False)
+    explorer.every_fault(("many", "flush", "ticks", "flush"), kind, always=True)
+    explorer.every_fault(("prepare", "bar", "decide", "flush"), kind, always=False)
     assert explorer.fired[kind] > 20
 
 
 def test_no_other_process_makes_the_owner_lose_or_invent_anything() -> None:
     """Forks, a moved root, removed locks and second owners, at every change."""
     explorer = BarExplorer(seed=3)
-    sequences = (("bar", "write back", "reopen"), ("prepare", "ticks", "decide", "delete"))
+    sequences = (("bar", "flush", "reopen"), ("prepare", "ticks", "decide", "delete"))
     for sequence, (kind, locks_directories) in product(sequences, WAYS):
         explorer.every_meddling(sequence, kind, locks_directories=locks_directories)
     for seed in range(150):

@@ -1,4 +1,4 @@
-"""Logs with right checksums and groups that make no sense: refused, and salvaged when told."""
+"""Logs with right checksums and invalid groups: refused, and salvaged on request."""
 
 from random import Random
 
@@ -6,12 +6,13 @@ import numpy as np
 
 from holdfast.bars import BarReader, BarStore
 from holdfast.bars.group import NewFile
-from holdfast.bars.pending import Placed, encode_plan
+from holdfast.bars.view import Placed, encode_plan
 from holdfast.errors import HoldfastError
 from holdfast.formats import market_wal as fmt
 from holdfast.formats.marketstore_wal import IntervalSet, encode_interval
 from holdfast.formats.year_file import SLOT, schema_of
 from holdfast.testing import SimDisk
+from holdfast.testing.bars import SIM_RUNTIME
 
 BARS = schema_of((("Close", 2),), False)
 TICKS = schema_of((("Price", 1),), True)
@@ -55,10 +56,10 @@ def hostile_log(random: Random) -> bytes:
 
 
 def open_store(disk: SimDisk, *, salvage: bool = False) -> BarStore:
-    return BarStore(disk, salvage=salvage, pid=7, was_running=lambda pid, at_ns: False)
+    return BarStore(disk, create=True, salvage=salvage, runtime=SIM_RUNTIME)
 
 
-def test_whatever_a_log_says_it_is_replayed_or_told_as_damage_and_salvaged() -> None:
+def test_every_log_is_replayed_or_reported_as_damage_and_salvaged() -> None:
     damaged = 0
     for seed in range(300):
         random, disk = Random(seed), SimDisk()
@@ -78,7 +79,7 @@ def test_whatever_a_log_says_it_is_replayed_or_told_as_damage_and_salvaged() -> 
 
 
 def assert_readable(store: BarStore | BarReader) -> None:
-    """Of what is shown all can be read, or the error tells why not."""
+    """All that is shown can be read, or the error says why not."""
     for key in store.buckets():
         symbol, timeframe, attributes = key.split("/")
         try:

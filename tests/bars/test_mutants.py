@@ -1,71 +1,45 @@
 """Planted bugs.  A suite that does not catch them proves nothing."""
 
-from contextlib import suppress
-from random import Random
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
+from tests.bars.log_explorer import LogExplorer
+from tests.bars.year_images import no_index_precedes_its_data
 from tests.mutants import OF_THE_OWNER, Mutants, explore, writes_are_not_synced
 
-from holdfast.bars import guest, replay, wal, write_back
-from holdfast.bars.files import Files
-from holdfast.bars.guest import BarReader
-from holdfast.bars.pending import Change, Overlay
-from holdfast.bars.store import BarStore
-from holdfast.bars.undecided import Undecided
+from holdfast.bars import reader, recovery, wal, write_back
+from holdfast.bars.commits import Commits
+from holdfast.bars.view import Change, Overlay, Undecided
 from holdfast.bars.wal import Content
+from holdfast.bars.write_back import WriteBack
+from holdfast.bars.year_files import Files
 from holdfast.errors import HoldfastError
 from holdfast.formats import market_wal as fmt
 from holdfast.formats import year_file
-from holdfast.testing import PowerLost, SimDisk
-from holdfast.testing.bar_logs import LogExplorer
-from holdfast.testing.bars import BarExplorer, open_store
+from holdfast.testing.bars import BarExplorer
 from holdfast.testing.sim_disk import SimPosix
 
 mutant = Mutants(writes_are_not_synced, *OF_THE_OWNER)
-PATH, DAY_S, START_S = "A/1D/X/2021.bin", 86_400, 1_609_459_200
 
 
 def examine() -> None:
     """A short form of all."""
-    no_record_is_in_a_year_file_before_its_data()
+    no_index_precedes_its_data()
     logs = LogExplorer()
     for seed in range(8):
         logs.life(seed, images_per_point=8)
     explorer = BarExplorer(images_per_point=3)
     sequences = (
-        ("many", "write back"),
-        ("ticks", "write back", "ticks", "write back"),
-        ("prepare", "many", "many", "write back", "decide", "write back"),
+        ("many", "flush"),
+        ("ticks", "flush", "ticks", "flush"),
+        ("prepare", "many", "many", "flush", "decide", "flush"),
     )
-    explorer.every_fault(("ticks", "write back"), "sync eio", for_ever=False)
-    seeds, faulty = range(1000, 1012), ("many", "write back", "ticks")
-    explore(explorer, sequences, seeds, faulty, meddled=("bar", "write back"))
-    thorough = BarExplorer(images_per_point=60)
-    thorough.every_crash_point(("ticks", "write back"), first=30)
-
-
-def no_record_is_in_a_year_file_before_its_data() -> None:
-    """As the design has it: whoever reads a year file alone sees whole records."""
-    row = np.array([(START_S + n * DAY_S, 0x0123456789ABCDEF) for n in (3, 4, 9)], "i8,i8")
-    row.dtype.names = ("Epoch", "Price")
-    for at in range(1, 12):
-        disk = SimDisk()
-        opened = open_store(disk)
-        opened.write(row[:1], "1D", "X", symbol="A")
-        opened.write_back()
-        opened.write(row[1:], "1D", "X", symbol="A")
-        disk.posix.operations, disk.posix.dies_at = 0, at
-        with suppress(PowerLost):
-            opened.write_back()
-        for seed in range(8):
-            image = disk.after_power_cut(Random(seed))
-            records = np.frombuffer(image.open(PATH).read_at(0, 10**6), "<i8", -1, 37_024)
-            for index, price in records.reshape(-1, 2)[[3, 8]].tolist():
-                if index in (4, 9):  # a torn one would be told by its number
-                    assert price == 0x0123456789ABCDEF
+    explorer.every_fault(("ticks", "flush"), "sync eio", always=False)
+    seeds, faulty = range(1000, 1012), ("many", "flush", "ticks")
+    explore(explorer, sequences, seeds, faulty, meddled=("bar", "flush"))
+    thorough = BarExplorer(images_per_point=120)
+    thorough.every_crash_point(("ticks", "flush", "ticks", "flush"), first=30)
 
 
 def test_the_suspect_is_innocent_without_a_planted_bug() -> None:
@@ -78,21 +52,22 @@ def the_volume_is_never_synced(patch: pytest.MonkeyPatch) -> None:
 
 
 @mutant
-def the_log_is_told_before_the_sync(patch: pytest.MonkeyPatch) -> None:
+def the_log_says_done_before_the_sync(patch: pytest.MonkeyPatch) -> None:
     original = write_back.Writes.carry_out
 
     def carry_out(self: write_back.Writes, files: Files) -> None:
         original(self, files)
-        told[0]._commits.exclusively(lambda: told[0]._tell(told[0]._pending.waiting()))
+        commits = current[0]._commits
+        commits.alone(lambda: commits.logs.record_done(commits.pending.waiting()))
 
-    told: list[BarStore] = []
-    step = BarStore._write_back
+    current: list[WriteBack] = []
+    step = WriteBack._step
 
-    def remember(self: BarStore) -> int:
-        told[:] = [self]
+    def remember(self: WriteBack) -> int:
+        current[:] = [self]
         return step(self)
 
-    patch.setattr(BarStore, "_write_back", remember)
+    patch.setattr(WriteBack, "_step", remember)
     patch.setattr(write_back.Writes, "carry_out", carry_out)
 
 
@@ -111,8 +86,8 @@ def the_index_goes_with_the_data(patch: pytest.MonkeyPatch) -> None:
 
 @mutant
 def groups_are_replayed_newest_first(patch: pytest.MonkeyPatch) -> None:
-    original = replay.Found.changes
-    patch.setattr(replay.Found, "changes", lambda self: original(self)[::-1])
+    original = recovery.Found.changes
+    patch.setattr(recovery.Found, "changes", lambda self: original(self)[::-1])
 
 
 @mutant
@@ -132,16 +107,16 @@ def a_group_counts_before_it_is_committed(patch: pytest.MonkeyPatch) -> None:
 
 @mutant
 def ticks_are_written_without_a_plan_in_the_log(patch: pytest.MonkeyPatch) -> None:
-    original = BarStore._log_plan
+    original = Commits.log_plan
 
-    def log_plan(self: BarStore, covers: list[int], placed: Any) -> Change:
+    def log_plan(self: Commits, covers: list[int], placed: Any) -> Change:
         nowhere = SimpleNamespace(append=lambda messages: None, name="nowhere")
         self.__dict__["_wal"] = lambda: nowhere
         plan = original(self, covers, placed)
         del self.__dict__["_wal"]
         return plan
 
-    patch.setattr(BarStore, "_log_plan", log_plan)
+    patch.setattr(Commits, "log_plan", log_plan)
 
 
 @mutant
@@ -160,28 +135,28 @@ def checksums_are_not_looked_at(patch: pytest.MonkeyPatch) -> None:
 
 @mutant
 def logs_are_removed_too_early(patch: pytest.MonkeyPatch) -> None:
-    original = BarStore._wal
+    original = Commits._wal
 
-    def begin(self: BarStore) -> wal.Wal:
+    def begin(self: Commits) -> wal.Wal:
         found = original(self)
-        self._logs.remove_finished(())
+        self.logs.remove_finished(())
         return found
 
-    patch.setattr(BarStore, "_wal", begin)
+    patch.setattr(Commits, "_wal", begin)
 
 
 @mutant
 def undecided_groups_are_not_carried_over(patch: pytest.MonkeyPatch) -> None:
-    original = BarStore._wal
+    original = Commits._wal
 
-    def begin(self: BarStore) -> wal.Wal:
-        kept, self._undecided = self._undecided, Undecided()
+    def begin(self: Commits) -> wal.Wal:
+        kept, self.undecided = self.undecided, Undecided()
         try:
             return original(self)
         finally:
-            self._undecided = kept
+            self.undecided = kept
 
-    patch.setattr(BarStore, "_wal", begin)
+    patch.setattr(Commits, "_wal", begin)
 
 
 @mutant
@@ -201,16 +176,16 @@ def a_header_that_looks_right_is_not_written_again(patch: pytest.MonkeyPatch) ->
 
 @mutant
 def what_is_done_is_taken_one_by_one(patch: pytest.MonkeyPatch) -> None:
-    for module in (replay, guest):
+    for module in (recovery, reader):
         patch.setattr(module, "complete", lambda changes: None)
 
 
 @mutant
 def a_guest_looks_only_once(patch: pytest.MonkeyPatch) -> None:
-    def look_again(self: BarReader, names: frozenset[str]) -> Overlay:
+    def look_again(self: reader.WatchedLogs, names: frozenset[str], before: bytes) -> Overlay:
         return Overlay([])
 
-    patch.setattr(BarReader, "look_again", look_again)
+    patch.setattr(reader.WatchedLogs, "look_again", look_again)
 
 
 @mutant

@@ -8,7 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from holdfast.bars import BarStore, open_bars
+from holdfast.bars import BarStore
+from holdfast.doors import open_bars, read_bars
 from holdfast.errors import CorruptError
 from holdfast.formats.bar_time import year_start_ns
 
@@ -18,7 +19,7 @@ START_NS = year_start_ns(2021) - 30 * MINUTE_NS
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[BarStore]:
-    with open_bars(tmp_path) as store:
+    with open_bars(tmp_path, create=True) as store:
         yield store
 
 
@@ -40,25 +41,25 @@ def test_a_model_of_many_writes_deletes_and_write_backs(store: BarStore) -> None
         chosen = random.sample(range(70), random.randrange(1, 12))
         if random.random() < 0.25 and model:
             first, last = sorted(random.sample(range(70), 2))
-            start, end = START_NS + first * MINUTE_NS, START_NS + last * MINUTE_NS
-            gone = {n for n in model if first <= n <= last}
-            assert store.delete("A", "1Min", "X", start=start, end=end) == len(gone)
+            start, stop = START_NS + first * MINUTE_NS, START_NS + last * MINUTE_NS
+            gone = {n for n in model if first <= n < last}
+            assert store.delete("A", "1Min", "X", start=start, stop=stop) == len(gone)
             model = {n: value for n, value in model.items() if n not in gone}
         else:
             store.write(minutes(*chosen, price=step), "1Min", "X", symbol="A")
             model.update(dict.fromkeys(chosen, step))
         if random.random() < 0.4:
-            store.write_back()
+            store.flush()
         wanted = [model[n] for n in sorted(model)]
         assert numbers(store.query("A", "1Min", "X")) == wanted
         limit = random.randrange(1, 12)
         assert numbers(store.query("A", "1Min", "X", limit=limit)) == wanted[-limit:]
         assert numbers(store.query("A", "1Min", "X", limit=limit, take="first")) == wanted[:limit]
         first, last = sorted(random.choices(range(70), k=2))
-        start, end = START_NS + first * MINUTE_NS, START_NS + last * MINUTE_NS
-        within = [model[n] for n in sorted(model) if first <= n <= last]
-        assert numbers(store.query("A", "1Min", "X", start=start, end=end)) == within
-        some = store.query("A", "1Min", "X", start=start, end=end, limit=2)
+        start, stop = START_NS + first * MINUTE_NS, START_NS + last * MINUTE_NS
+        within = [model[n] for n in sorted(model) if first <= n < last]
+        assert numbers(store.query("A", "1Min", "X", start=start, stop=stop)) == within
+        some = store.query("A", "1Min", "X", start=start, stop=stop, limit=2)
         assert numbers(some) == within[-2:]
 
 
@@ -67,10 +68,10 @@ def test_ticks_against_a_model(store: BarStore) -> None:
     for step in range(50):
         if random.random() < 0.2 and model:
             first, last = sorted(random.choices(range(70 * 60), k=2))
-            start, end = START_NS + first * 10**9, START_NS + last * 10**9
-            # A tick is told to 14 ns, rounded down.
-            kept = [one for one in model if not start <= one[0] - 14 <= one[0] <= end]
-            assert len(model) - len(kept) <= store.delete("A", "1Min", "T", start=start, end=end)
+            start, stop = START_NS + first * 10**9, START_NS + last * 10**9
+            # A tick has a resolution of 14 ns, rounded down.
+            kept = [one for one in model if not start <= one[0] - 14 <= one[0] < stop]
+            assert len(model) - len(kept) <= store.delete("A", "1Min", "T", start=start, stop=stop)
             model = kept
         else:
             rows = [(START_NS + random.randrange(70 * 60) * 10**9 + 500, step) for _ in range(6)]
@@ -79,7 +80,7 @@ def test_ticks_against_a_model(store: BarStore) -> None:
             store.write(table, "1Min", "T", symbol="A", is_variable=True)
             model += rows
         if random.random() < 0.4:
-            store.write_back()
+            store.flush()
         found = store.query("A", "1Min", "T")
         model.sort(key=lambda one: one[0])
         assert sorted(numbers(found)) == sorted(value for _, value in model)
@@ -94,15 +95,15 @@ def test_days_begin_on_new_year(store: BarStore) -> None:
     for _ in range(2):
         found = store.query("A", "1D", "X")
         assert found["time"].cast(pa.int64()).to_pylist() == times.tolist()
-        assert len(store.query("A", "1D", "X", end="2021-01-01")) == 1
+        assert len(store.query("A", "1D", "X", stop="2021-01-02")) == 1
         assert len(store.query("A", "1D", "X", limit=3)) == 3
-        store.write_back()
-    assert store.delete("A", "1D", "X", end="2021-01-01T12:00") == 1
-    store.write_back()
+        store.flush()
+    assert store.delete("A", "1D", "X", stop="2021-01-01T12:00") == 1
+    store.flush()
     assert len(store.query("A", "1D", "X")) == 2
 
 
-def test_columns_symbols_and_what_is_not_there(store: BarStore) -> None:
+def test_columns_symbols_and_missing_buckets(store: BarStore) -> None:
     store.write(minutes(1, 2), "1Min", "X", symbol="A")
     store.write(minutes(3), "1Min", "X", symbol="B")
     table = store.query("B,A,NOPE", "1Min", "X", columns=["N"])
@@ -129,40 +130,40 @@ def test_the_latest_of_many_years(store: BarStore) -> None:
         rows = np.array([(year_start_ns(year) // 10**9, year)], [("Epoch", "<i8"), ("N", "<i4")])
         store.write(rows, "1Min", "X", symbol="A")
     assert numbers(store.latest("A", "1Min", "X")) == [2021]
-    store.write_back()
+    store.flush()
     assert numbers(store.latest("A", "1Min", "X")) == [2021]
     store.delete("A", "1Min", "X", start="2018-01-01")
     assert numbers(store.latest("A", "1Min", "X")) == [2015]
-    assert numbers(store.query("A", "1Min", "X", end="2018-06-01", limit=5)) == [2015]
+    assert numbers(store.query("A", "1Min", "X", stop="2018-06-01", limit=5)) == [2015]
 
 
 def test_a_record_that_says_it_is_another_is_damage(tmp_path: Path) -> None:
-    with open_bars(tmp_path) as store:
+    with open_bars(tmp_path, create=True) as store:
         store.write(minutes(40, 41), "1Min", "X", symbol="A")
     path = tmp_path / "A/1Min/X/2021.bin"
     data = bytearray(path.read_bytes())
     data[37_024 + 16 * 10] ^= 0x40
     path.write_bytes(data)
-    with open_bars(tmp_path, read_only=True) as guest:
+    with read_bars(tmp_path) as guest:
         with pytest.raises(CorruptError, match="interval 11"):
             guest.query("A", "1Min", "X")
         assert numbers(guest.query("A", "1Min", "X", start=START_NS + 41 * MINUTE_NS)) == [41]
 
 
-def test_a_payload_that_cannot_be_read_is_told_and_kept_when_it_is_written_to(
+def test_an_unreadable_payload_is_reported_and_kept_when_it_is_written_to(
     tmp_path: Path,
 ) -> None:
     ticks = np.array([(START_NS // 10**9 + 3600, 7)], [("Epoch", "<i8"), ("N", "<i4")])
-    with open_bars(tmp_path) as store:
+    with open_bars(tmp_path, create=True) as store:
         store.write(ticks, "1Min", "T", symbol="A", is_variable=True)
     path = tmp_path / "A/1Min/T/2021.bin"
     data = bytearray(path.read_bytes())
     data[-9:] = b"\xff" * 9
     path.write_bytes(data)
-    with open_bars(tmp_path) as store:
+    with open_bars(tmp_path, create=True) as store:
         with pytest.raises(CorruptError, match="payload"):
             store.query("A", "1Min", "T")
         store.write(ticks, "1Min", "T", symbol="A", is_variable=True)
-        store.write_back()
+        store.flush()
         assert numbers(store.query("A", "1Min", "T")) == [7]
     assert [kept.read_bytes()[-9:] for kept in tmp_path.glob("*.cut")] == [b"\xff" * 9]

@@ -6,13 +6,15 @@ from random import Random
 
 import pyarrow as pa
 import pytest
+from tests.mutants import rewrite
 
 from holdfast.bars import BarStore, staging
-from holdfast.bars.pending import Change
 from holdfast.bars.staging import Staged, Transaction
+from holdfast.bars.view import Change
 from holdfast.errors import CorruptError
+from holdfast.staged import StagingArea
 from holdfast.testing import Fault, PowerLost, SimDisk
-from holdfast.testing.bars import open_store
+from holdfast.testing.bars import SIM_RUNTIME, open_store
 
 START_NS = 1_609_545_600 * 10**9  # 2 January 2021
 DAY_NS = 86_400 * 10**9
@@ -63,7 +65,7 @@ def test_rows_of_many_tasks_appear_at_once_and_once() -> None:
             again = Transaction("load", version)
             assert not staging.commit(store, disk, stage_all(disk, again), again)
         assert prices(store) == AFTER
-        assert store.symbols() == ["A", "B"], "what is staged is no symbol"
+        assert store.symbols() == ["A", "B"], "the staging directory is not a symbol"
         assert store.undecided == ()
     assert staging.area(disk).committed_version("load") == 7
     assert [name for name in disk.list(".staging")] == [
@@ -105,6 +107,14 @@ def _judge(disk: SimDisk, transaction: Transaction) -> bool:
     return found == AFTER
 
 
+def test_a_commit_first_takes_back_the_one_that_was_interrupted() -> None:
+    disk = disk_with_one()
+    with open_store(disk) as store:
+        staging.area(disk).write_intent({"others": []})
+        assert staging.commit(store, disk, stage_all(disk))
+        assert prices(store) == AFTER
+
+
 def test_what_cannot_be_stored_leaves_nothing() -> None:
     disk = disk_with_one()
     with open_store(disk) as store:
@@ -114,14 +124,14 @@ def test_what_cannot_be_stored_leaves_nothing() -> None:
         wrong = pa.record_batch({"symbol": ["A"], "time": [START_NS], "Size": [1]})
         with pytest.raises(ValueError, match="the bucket has the columns Price"):
             staging.stage(disk, "none-1-x", 9, [wrong], "1D", "TICK", is_variable=True)
-        with pytest.raises(ValueError, match="is no name for a bucket"):
+        with pytest.raises(ValueError, match="invalid bucket"):
             staging.stage(disk, "none-1-x", 9, [batch("../x", 1)], "1D", "TICK", is_variable=True)
         assert not disk.list(".staging")
         parts = stage_all(disk)
         new = pa.record_batch({"symbol": ["D"], "time": [START_NS], "Size": [1]})
         parts.append(staging.stage(disk, "none-1-x", 9, [new], "1D", "TICK", is_variable=True))
         store.write(batch("D", 1), "1D", "TICK", is_variable=True)
-        with pytest.raises(ValueError, match="D/1D/TICK was made with other columns meanwhile"):
+        with pytest.raises(ValueError, match="D/1D/TICK was created with other columns meanwhile"):
             staging.commit(store, disk, parts)
         store.delete("D", "1D", "TICK")
         assert prices(store) == BEFORE | {"D": []}
@@ -132,7 +142,7 @@ def test_what_cannot_be_stored_leaves_nothing() -> None:
         assert prices(store) == BEFORE | {"D": []}
 
 
-def test_what_a_task_wrote_is_not_believed_when_it_is_rotten() -> None:
+def test_a_damaged_sst_of_a_task_is_not_committed() -> None:
     outcomes: list[bool | None] = []
     for at in range(0, 400, 7):
         disk = disk_with_one()
@@ -153,31 +163,31 @@ def test_what_a_task_wrote_is_not_believed_when_it_is_rotten() -> None:
     assert False not in outcomes, "where it says nothing, and all is there"
 
 
-def test_two_who_are_committed_together_cannot_make_a_bucket_of_different_columns() -> None:
+def test_groups_committed_together_cannot_create_a_bucket_with_different_columns() -> None:
     with open_store(SimDisk()) as store:
         first, second = store.group(), store.group()
         first.write(batch("A", 1), "1D", "TICK", is_variable=True)
         other = pa.record_batch({"symbol": ["A"], "time": [START_NS], "Size": [1]})
         second.write(other, "1D", "TICK", is_variable=True)
-        store._commit([first.item, second.item])
-        assert isinstance(second.item.error, ValueError)
+        store._commits._commit([first._draft.item, second._draft.item])
+        assert isinstance(second._draft.item.error, ValueError)
         assert prices(store) == {"A": [1]}
 
 
 def test_a_large_job_goes_to_the_year_files_in_steps() -> None:
     disk = disk_with_one()
-    told = []
-    with BarStore(disk, pid=7, pending_size_max=1) as store:
+    recorded = []
+    with BarStore(disk, create=True, runtime=SIM_RUNTIME, pending_size_max=1) as store:
         assert staging.commit(store, disk, stage_all(disk))
-        tell = store._logs.tell
+        original = store._commits.logs.record_done
 
         def listen(changes: Sequence[Change]) -> None:
-            told.append(len(changes))
-            tell(changes)
+            recorded.append(len(changes))
+            original(changes)
 
-        store._logs.tell = listen  # type: ignore[method-assign]
-        assert store.write_back() == 4
-        assert told == [2] * 4, "a group and its plan at a time"
+        store._commits.logs.record_done = listen  # type: ignore[method-assign]
+        assert store.flush() == 4
+        assert recorded == [2] * 4, "a group and its plan at a time"
         assert prices(store) == AFTER
 
 
@@ -199,9 +209,19 @@ def test_a_failed_write_is_taken_back_by_the_next_owner() -> None:
             assert prices(store) in ([AFTER] if before_the_fault else [BEFORE, AFTER])
 
 
+def test_a_sweep_that_removes_nothing_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    rewrite(monkeypatch, StagingArea, "sweep", "self.remove(swept)", "pass")
+    with pytest.raises(AssertionError):
+        orphans_are_swept()
+
+
 def test_orphans_are_swept_by_job_by_application_and_by_age() -> None:
+    orphans_are_swept()
+
+
+def orphans_are_swept() -> None:
     disk, hour_ms = SimDisk(), 3_600_000
-    for job in ("mine-100-a", "mine-50-b", "none-100-c", "other-1-d"):
+    for job in ("mine-100-a", "mine-50-b", "none-100-c", "other-1-d", "none-100-cc"):
         staging.stage(disk, job, 0, [batch("A", 1)], "1D", "X")
 
     def swept(job: str, now_ms: int) -> list[str]:
@@ -211,12 +231,15 @@ def test_orphans_are_swept_by_job_by_application_and_by_age() -> None:
     assert swept("mine-100-a", 200) == ["mine-100-a", "mine-50-b"]
     assert swept("none-7-x", 200) == []
     assert swept("none-7-x", 24 * hour_ms + 50) == ["other-1-d"]
-    assert swept("none-100-c", 200) == ["none-100-c"]
+    assert swept("none-100-c", 200) == ["none-100-c"], "and not that of a longer name"
+    assert swept("none-100-cc", 200) == ["none-100-cc"]
+    assert staging.area(disk).files() == []
+    assert [name for name in disk.files() if name.startswith(".staging")] == [], "of any ending"
 
 
 def test_strange_names_and_records_are_refused() -> None:
     disk = SimDisk()
-    with pytest.raises(ValueError, match="no job name"):
+    with pytest.raises(ValueError, match="invalid job name"):
         staging.stage(disk, "../../etc", 0, [], "1D", "X")
     with open_store(disk) as store:
         for text in (b"{", b"[]", b"{}", b'{"tgids": 7}', b'{"others": ["x"]}'):
@@ -224,5 +247,5 @@ def test_strange_names_and_records_are_refused() -> None:
             with pytest.raises(CorruptError, match=r"intent\.json"):
                 staging.resume(store, disk)
     disk.create(staging.area(disk).transaction_path("a"), b'{"version": "x"}')
-    with pytest.raises(CorruptError, match="not a transaction's record"):
+    with pytest.raises(CorruptError, match="not an object with the fields app, version"):
         staging.area(disk).committed_version("a")

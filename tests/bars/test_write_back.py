@@ -4,9 +4,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.bars.year_images import no_index_precedes_its_data
 
-from holdfast.bars import BarStore, open_bars
+from holdfast.bars import BarStore
 from holdfast.disk import OsDisk
+from holdfast.doors import open_bars
 from holdfast.formats import year_file as fmt
 from holdfast.testing import SimDisk
 from holdfast.testing.bars import open_store
@@ -24,7 +26,7 @@ def test_the_order_is_data_sync_index_sync_log(
     disk: SimDisk, store: BarStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store.write(day_bars(1), "1D", "X", symbol="A")
-    store.write_back()
+    store.flush()
     store.write(day_bars(2), "1D", "X", symbol="A")
     calls: list[str] = []
     pwrite, syncfs = SimPosix.pwrite, SimPosix.syncfs
@@ -39,7 +41,7 @@ def test_the_order_is_data_sync_index_sync_log(
 
     monkeypatch.setattr(SimPosix, "pwrite", write)
     monkeypatch.setattr(SimPosix, "syncfs", sync_all)
-    store.write_back()
+    store.flush()
     record = 37_024 + 16
     assert calls[:4] == [f"4 bytes at {record + 8}", "sync", f"8 bytes at {record}", "sync"]
     assert calls[4].startswith("11 bytes")
@@ -47,14 +49,18 @@ def test_the_order_is_data_sync_index_sync_log(
     assert len(calls) == 5
 
 
+def test_no_power_cut_leaves_an_index_without_its_data() -> None:
+    no_index_precedes_its_data()
+
+
 def test_more_files_than_descriptors(tmp_path: Path) -> None:
     symbols = np.array([f"S{n}" for n in range(300)])
     columns = {"symbol": symbols, "time": np.full(300, START_S * 10**9), "N": np.arange(300)}
-    with open_bars(tmp_path, open_files_max=7) as store:
+    with open_bars(tmp_path, create=True, open_files_max=7) as store:
         for n in range(3):
             store.write({**columns, "N": columns["N"] + n}, "1H", "X")
-            store.write_back()
-        assert len(store._files._open) <= 7
+            store.flush()
+        assert len(store._write_back._files._open) <= 7
         found = store.latest("*", "1H", "X")
     assert sorted(found["N"].to_pylist()) == list(range(2, 302))
     assert len(list(tmp_path.rglob("*.bin"))) == 300
@@ -62,10 +68,10 @@ def test_more_files_than_descriptors(tmp_path: Path) -> None:
 
 def test_runs_scattered_records_and_removals_in_one_go(disk: SimDisk, store: BarStore) -> None:
     store.write(day_bars(0, 1, 2, 3, 4, 7, 9, 200, 364), "1D", "X", symbol="A")
-    store.delete("A", "1D", "X", start="2021-01-03", end="2021-01-04")
+    store.delete("A", "1D", "X", start="2021-01-03", stop="2021-01-05")
     store.write(day_bars(3, price=50), "1D", "X", symbol="A")
     wanted = store.query("A", "1D", "X")
-    assert store.write_back() == 3
+    assert store.flush() == 3
     assert store.query("A", "1D", "X") == wanted
     assert wanted["Close"].to_pylist() == [1, 2, 53, 5, 8, 10, 201, 365]
 
@@ -77,20 +83,20 @@ def test_a_payload_at_the_end_is_replaced_and_others_move(tmp_path: Path) -> Non
 
     path = tmp_path / "A/1D/T/2021.bin"
     sizes = []
-    with open_bars(tmp_path, compress_ticks=False) as store:
+    with open_bars(tmp_path, create=True, compress_ticks=False) as store:
         for day, prices in ((5, (1, 2)), (5, (3,)), (6, (4,)), (5, (5,)), (5, (6,))):
             store.write(ticks(day, *prices), "1D", "T", symbol="A", is_variable=True)
-            store.write_back()
+            store.flush()
             sizes.append(path.stat().st_size - 37_024 - 365 * 24)
         assert sorted(store.query("A", "1D", "T")["N"].to_pylist()) == [1, 2, 3, 4, 5, 6]
     assert sizes == [16, 24, 32, 64, 72]
 
 
-def test_a_file_goes_on_as_it_is_compressed_or_not(tmp_path: Path) -> None:
+def test_a_file_stays_compressed_or_uncompressed(tmp_path: Path) -> None:
     tick = np.array([(START_S + 5 * 86_400, 1)], [("Epoch", "<i8"), ("N", "<i4")])
     for compress, name in ((True, "yes"), (False, "no")):
         for option in (compress, None, None):
-            with open_bars(tmp_path / name, compress_ticks=option) as store:
+            with open_bars(tmp_path / name, create=True, compress_ticks=option) as store:
                 store.write(tick, "1D", "T", symbol="A", is_variable=True)
                 tick["Epoch"] += 86_400
         data = (tmp_path / name / "A/1D/T/2021.bin").read_bytes()
@@ -102,7 +108,7 @@ def test_a_file_goes_on_as_it_is_compressed_or_not(tmp_path: Path) -> None:
 
 
 def test_files_are_sparse_private_and_named_as_marketstore_wants_it(tmp_path: Path) -> None:
-    with open_bars(tmp_path) as store:
+    with open_bars(tmp_path, create=True) as store:
         store.write(day_bars(3), "1Min", "X", symbol="A")
     path = tmp_path / "A/1Min/X/2021.bin"
     assert path.stat().st_size == fmt.HEADER_SIZE + 525_600 * 16
@@ -119,10 +125,10 @@ def test_files_are_sparse_private_and_named_as_marketstore_wants_it(tmp_path: Pa
     }
 
 
-def test_what_marketstore_keeps_aside_is_left_alone(tmp_path: Path) -> None:
+def test_temporary_files_of_marketstore_are_not_changed(tmp_path: Path) -> None:
     kept = tmp_path / "WALFile.5.walfile.tmp"
     kept.write_bytes(b"of a real server")
-    with open_bars(tmp_path) as store:
+    with open_bars(tmp_path, create=True) as store:
         store.write(day_bars(3), "1D", "X", symbol="A")
     assert kept.read_bytes() == b"of a real server"
     assert open_store(SimDisk()).symbols() == []

@@ -23,14 +23,12 @@ import pyarrow.compute as pc
 from tests.beside.bar_rows import BARS, MARKER_S, SYMBOLS, TICKS, check_of
 from tests.beside.payloads import COUNTER, Counter, WrongPayloadError, generation_of
 
-from holdfast.bars import open_bars
 from holdfast.disk import OsDisk
+from holdfast.doors import read_bars, read_log
 from holdfast.errors import ChangedError, OutOfRangeError
 from holdfast.formats.flaw import Flaw
 from holdfast.formats.raft_entry import decode_entry
-from holdfast.logs.open import FORMATS
-from holdfast.reports import inspect_log, open_guest, verify_log
-from holdfast.reports.bars import inspect_bars, verify_bars
+from holdfast.logs.opening import FORMATS
 
 NORMAL = (OutOfRangeError, ChangedError)
 # Guests that did less have judged nothing.
@@ -114,7 +112,7 @@ class LogGuests:
         return [*threads, tail]
 
     def _open_and_read(self, random: Random) -> None:
-        with open_guest(self._watch.path) as guest:
+        with read_log(self._watch.path) as guest:
             self._watch.did("opens")
             self._refuse_damage(guest)
             for _ in range(20):
@@ -127,7 +125,7 @@ class LogGuests:
     def _follow(self, random: Random) -> None:
         """One guest that stays open for a while, and sees the log grow."""
         counter = self._watch.counter
-        with open_guest(self._watch.path) as guest:
+        with read_log(self._watch.path) as guest:
             seen, counted = guest.last_index, -1
             for _ in range(random.randrange(10, 300)):
                 if self._watch.is_over:
@@ -147,10 +145,12 @@ class LogGuests:
 
     def _inspect(self, random: Random) -> None:
         path = self._watch.path
-        report = inspect_log(path)
+        with read_log(path) as reader:
+            report = reader.status()
         self._watch.did("inspections")
         assert report.verdict != "corrupt", report
-        verdict = verify_log(path)
+        with read_log(path) as reader:
+            verdict = reader.verify()
         self._watch.did("verifications")
         assert verdict.verdict != "corrupt", verdict
         plan = FORMATS[report.format].plan_repair(OsDisk(path))
@@ -239,13 +239,13 @@ class BarGuests:
         ]
 
     def _open_and_read(self, random: Random) -> None:
-        with open_bars(self._watch.path, read_only=True) as guest:
+        with read_bars(self._watch.path) as guest:
             self._watch.did("opens")
             self._refuse_damage(guest)
             self._query(guest, random)
 
     def _follow(self, random: Random) -> None:
-        with open_bars(self._watch.path, read_only=True) as guest:
+        with read_bars(self._watch.path) as guest:
             version = 0
             for _ in range(random.randrange(10, 100)):
                 if self._watch.is_over:
@@ -260,13 +260,15 @@ class BarGuests:
     def _query(self, guest: Any, random: Random) -> int:
         if not set(SYMBOLS) <= set(guest.symbols("1Min", BARS)):
             return 0
-        year = random.choice([None, "2019", "2020", "2021"])
-        span = {"start": f"{year}-01-01", "end": f"{year}-12-31"} if year else {}
+        year = random.choice([None, 2019, 2020, 2021])
+        span = {"start": f"{year}-01-01", "stop": f"{year + 1}-01-01"} if year else {}
         table = guest.query(SYMBOLS, "1Min", BARS, **span)
         self._judge(table)
         if guest.symbols("1Min", TICKS):
             self._judge(guest.query("*", "1Min", TICKS, **span))
-        marker = guest.query(SYMBOLS, "1Min", BARS, start=MARKER_S * 10**9, end=MARKER_S * 10**9)
+        marker = guest.query(
+            SYMBOLS, "1Min", BARS, start=MARKER_S * 10**9, stop=MARKER_S * 10**9 + 1
+        )
         versions = marker["Version"].to_pylist()
         if len(versions) != len(SYMBOLS) or len(set(versions)) != 1:
             raise WrongPayloadError(f"a group is shown in part: {marker.to_pylist()}")
@@ -283,10 +285,10 @@ class BarGuests:
         self._watch.did("entries", table.num_rows)
 
     def _inspect(self, random: Random) -> None:
-        report = inspect_bars(self._watch.path)
+        with read_bars(self._watch.path) as guest:
+            report, verdict = guest.status(), guest.verify()
         self._watch.did("inspections")
         assert report.verdict != "corrupt", report
-        verdict = verify_bars(self._watch.path)
         self._watch.did("verifications")
         assert verdict.verdict != "corrupt", [
             one for one in (*verdict.logs, *verdict.year_files) if one.damage

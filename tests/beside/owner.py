@@ -19,12 +19,12 @@ import numpy as np
 from tests.beside.bar_rows import BARS, SYMBOLS, TICKS, YEARS, bars_of, marker_of, ticks_of
 from tests.beside.payloads import COUNTER, Counter, make
 
-from holdfast.bars import BarStore, open_bars
+from holdfast.bars import BarStore
 from holdfast.disk import OsDisk
+from holdfast.doors import open_bars
 from holdfast.formats.raft_entry import RaftEntry
-from holdfast.logs.file_log import FileLog
-from holdfast.logs.file_log.writer import SyncMode
-from holdfast.logs.raft_wal import RaftWal
+from holdfast.logs.file_log import FileLog, SyncMode
+from holdfast.logs.raft_wal import RAFT_CODEC, RaftWal
 from holdfast.logs.retention import Retention
 from holdfast.logs.shanghai import ShanghaiLog
 
@@ -104,7 +104,7 @@ class _Logger:
         if self._kind == "raft-wal":
             # Some tails are small, some have much unwritten space behind their entries.
             size = self._random.choice([_SEGMENT_SIZE, _SEGMENT_SIZE, 4 * 2**20])
-            return RaftWal(disk, segment_size_max=size)
+            return RaftWal(disk, codec=RAFT_CODEC, segment_size_max=size, segment_fill_ms=None)
         mode: SyncMode = self._random.choice(["ordered", "original"])
         return FileLog(
             disk,
@@ -131,7 +131,7 @@ class _Logger:
             if index > self._log.snapshot.index:
                 self._log.create_snapshot(index, b"state")
         limits = Retention(size_max=self._random.choice([_LOG_SIZE, _LOG_SIZE, _LOG_SIZE // 8]))
-        self._log.compact(limits)
+        self._log.trim(limits)
         if self._kind == "raft-wal" and self._random.random() < 0.1:
             self._log.truncate_head(self._log.last_index + 1 - self._random.randrange(3))
 
@@ -160,7 +160,9 @@ def _write_bars(path: Path, random: Random) -> None:
     """Groups that rewrite rows in place, new years, ticks, deletions, and write-backs."""
     counter = Counter(path.parent / COUNTER)
     for _ in range(random.randrange(1, 4)):
-        with open_bars(path, write_back_ms=random.choice([5, 50]), wal_size_max=1 << 16) as store:
+        with open_bars(
+            path, create=True, flush_ms=random.choice([5, 50]), wal_size_max=1 << 16
+        ) as store:
             for _ in range(random.randrange(20, 400)):
                 with counter.truncating() as version:
                     _write_group(store, version, random)
@@ -189,10 +191,10 @@ def _write_group(store: BarStore, version: int, random: Random) -> None:
     group.commit()
     if random.random() < 0.02:
         with suppress(ValueError):  # this bucket is not there yet
-            start = f"{year}-01-05"
-            store.delete(symbol, "1Min", random.choice([BARS, TICKS]), start=start, end=start)
+            start, stop = f"{year}-01-05", f"{year}-01-05T00:01"
+            store.delete(symbol, "1Min", random.choice([BARS, TICKS]), start=start, stop=stop)
     if random.random() < 0.02:
-        store.write_back()
+        store.flush()
 
 
 if __name__ == "__main__":

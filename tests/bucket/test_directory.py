@@ -1,3 +1,4 @@
+import contextlib
 import errno
 import os
 import stat
@@ -10,13 +11,13 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from tests.bucket.sim_directory import SimBucketPosix
 
 from holdfast.bucket import Bucket, DirectoryBucket
 from holdfast.bucket.directory import BucketPosix
 from holdfast.disk import Buffer
 from holdfast.errors import DiskFullError, HoldfastError, PoisonedError, UnsupportedError
 from holdfast.testing.bucket_contract import BucketContract
-from holdfast.testing.sim_directory import SimBucketPosix
 from holdfast.testing.sim_disk import Fault, PowerLost
 
 
@@ -169,7 +170,31 @@ def test_a_bucket_that_shows_what_is_not_synced_is_caught(monkeypatch: pytest.Mo
         watched(SimBucketPosix())
 
 
-def test_who_loses_a_name_can_build_on_the_winner() -> None:
+def test_a_directory_that_was_removed_meanwhile_is_made_durably_again() -> None:
+    posix = SimBucketPosix()
+    bucket = posix.bucket()
+    bucket.put_if_absent("wal/1", b"1")
+    posix.unlink("/sim/bucket/wal/1")
+    posix.rmdir("/sim/bucket/wal")
+    posix.sync_directory("/sim/bucket")
+    bucket.put_if_absent("wal/2", b"2")
+    for seed in range(12):
+        assert posix.after_power_cut(Random(seed)).bucket().get("wal/2") == b"2"
+
+
+def test_a_directory_that_a_killed_process_made_is_made_durable() -> None:
+    for step in range(8):
+        posix = SimBucketPosix()
+        posix.dies_at = step
+        with contextlib.suppress(PowerLost):
+            posix.bucket().put_if_absent("wal/deep/1", b"1")
+        posix.kill()
+        posix.bucket().put_if_absent("wal/deep/2", b"2")
+        for seed in range(12):
+            assert posix.after_power_cut(Random(seed)).bucket().get("wal/deep/2") == b"2"
+
+
+def test_a_failed_create_can_rely_on_the_existing_object() -> None:
     posix = SimBucketPosix()
     winner, loser = posix.bucket(), posix.bucket()
     winner.put_if_absent("wal/0", b"0")
@@ -191,18 +216,18 @@ def test_who_loses_a_name_can_build_on_the_winner() -> None:
     assert at > 4
 
 
-@pytest.mark.parametrize("for_ever", [False, True])
+@pytest.mark.parametrize("always", [False, True])
 @pytest.mark.parametrize("kind", ["eio", "enospc", "short write", "sync eio"])
-def test_whatever_call_fails_what_was_acknowledged_stays(kind: str, for_ever: bool) -> None:
-    at, told = 0, 0
+def test_acknowledged_rows_survive_every_failing_call(kind: str, always: bool) -> None:
+    at, raised = 0, 0
     fired: Counter[str] = Counter()
     while True:
         posix, ledger = SimBucketPosix(fired=fired), Ledger()
-        posix.fault = Fault(kind, at, for_ever)
+        posix.fault = Fault(kind, at, always)
         try:
             live(posix.bucket(), ledger)
         except (OSError, HoldfastError):
-            told += 1
+            raised += 1
         if posix.calls <= at:
             break
         posix.fault = None
@@ -213,10 +238,10 @@ def test_whatever_call_fails_what_was_acknowledged_stays(kind: str, for_ever: bo
         at += 1
     assert at > 50
     assert fired[kind] > 3
-    assert told > 0 or kind == "short write"
+    assert raised > 0 or kind == "short write"
 
 
-def test_after_a_failed_sync_of_a_directory_nothing_more_is_believed() -> None:
+def test_after_a_failed_sync_of_a_directory_the_bucket_refuses_everything() -> None:
     posix = SimBucketPosix()
     bucket = posix.bucket()
     bucket.put_if_absent("wal/1", b"1")
@@ -231,7 +256,7 @@ def test_after_a_failed_sync_of_a_directory_nothing_more_is_believed() -> None:
     assert posix.bucket().get("wal/2") == b"2"
 
 
-def test_a_create_is_one_durable_create_and_no_more(tmp_path: Path) -> None:
+def test_a_create_is_exactly_one_durable_create(tmp_path: Path) -> None:
     calls: list[str] = []
 
     class Counting(BucketPosix):
@@ -245,6 +270,9 @@ def test_a_create_is_one_durable_create_and_no_more(tmp_path: Path) -> None:
     bucket.put_if_absent("wal/2", b"2")
     assert calls == ["exists", "open", "pwrite", "close", "link", "unlink", "sync_directory"]
     calls.clear()
+    bucket.put_if_absent("wal/empty", b"")  # a write of no bytes syncs nothing
+    assert calls[:5] == ["exists", "open", "pwrite", "fdatasync", "close"]
+    calls.clear()
     bucket.get("wal/2")
     assert set(calls) <= {"open", "status", "pread", "close", "sync_directory"}
 
@@ -253,10 +281,15 @@ def test_a_full_disk_leaves_no_litter() -> None:
     posix = SimBucketPosix()
     bucket = posix.bucket()
     bucket.put_if_absent("wal/1", b"1")
-    posix.fault = Fault("enospc", posix.calls, for_ever=True)
-    with pytest.raises(DiskFullError, match="free some space"):
-        bucket.put_if_absent("wal/2", b"2")
-    assert posix.names("/sim/bucket/wal") == (["1"], [])
+    began = len(posix.trace)
+    bucket.put_if_absent("wal/0", b"0")
+    for call in [at for at, kind in enumerate(posix.trace[began:]) if kind in ("create", "write")]:
+        posix.fault = Fault("enospc", posix.calls + call, always=True)
+        with pytest.raises(DiskFullError, match="free some space"):
+            bucket.put_if_absent("wal/2", b"2")
+        posix.fault = None
+        assert posix.names("/sim/bucket/wal") == (["1", "0"], [])
+    assert posix.fired["enospc"] == 3, "the file, its bytes, its name"
 
 
 def test_private_whatever_the_umask_and_no_litter(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
-"""How the answers of an object store are told; the servers are in tests/integration."""
+"""The errors of an object store; the servers are in tests/integrations."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import obstore
 import pytest
@@ -29,7 +29,7 @@ def raising(error: Exception) -> Callable[..., object]:
 
 
 @pytest.mark.parametrize(
-    ("told", "means"),
+    ("error", "means"),
     [
         (exceptions.AlreadyExistsError("x"), FileExistsError),
         (exceptions.PreconditionError("x"), FileExistsError),
@@ -41,10 +41,10 @@ def raising(error: Exception) -> Callable[..., object]:
         (exceptions.GenericError(""), UnavailableError),
     ],
 )
-def test_every_answer_is_told_as_what_to_do(
-    told: Exception, means: type[Exception], monkeypatch: pytest.MonkeyPatch
+def test_every_answer_becomes_an_error_that_says_what_to_do(
+    error: Exception, means: type[Exception], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(obstore, "put", raising(told))
+    monkeypatch.setattr(obstore, "put", raising(error))
     with pytest.raises(means, match=r"s3://bucket") as caught:
         ObstoreBucket(MemoryStore(), "s3://bucket").put_if_absent("x", b"x")
     assert "\n" not in str(caught.value)
@@ -54,6 +54,25 @@ def test_metadata_goes_along() -> None:
     store = MemoryStore()
     ObstoreBucket(store).put_if_absent("x", b"1", metadata={"writer_epoch": "7"})
     assert obstore.get(store, "x").attributes == {"writer_epoch": "7"}
+
+
+def test_a_server_that_stops_at_a_missing_object_is_asked_for_each(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bucket, delete = ObstoreBucket(MemoryStore()), obstore.delete
+    for name in ("a", "b", "c"):
+        bucket.put_if_absent(name, b"")
+
+    def delete_up_to_a_missing_one(store: MemoryStore, names: str | Sequence[str]) -> None:
+        there = {info.name for info in bucket.list("")}
+        for name in [names] if isinstance(names, str) else names:
+            if name not in there:
+                raise FileNotFoundError(name)
+            delete(store, name)
+
+    monkeypatch.setattr(obstore, "delete", delete_up_to_a_missing_one)
+    bucket.delete("a", "missing", "b")
+    assert [info.name for info in bucket.list("")] == ["c"]
 
 
 def test_a_server_that_sends_all_and_calls_it_a_part_is_understood(

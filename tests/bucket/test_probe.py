@@ -7,7 +7,7 @@ from holdfast.errors import UnavailableError
 from holdfast.testing.sim_bucket import Faults, SimBucket
 
 
-def test_a_store_is_asked_and_not_believed() -> None:
+def test_a_store_is_tested_for_create_if_absent() -> None:
     for enforces in (True, False):
         store = SimBucket(Random(0), enforces=enforces)
         store.truth.put_if_absent("wal/1", b"x")

@@ -37,7 +37,7 @@ class TestRetryingBucketOnABadLine(BucketContract):
         return RetryingBucket(SimBucket(Random(2), faults), Clock().patience(1_000_000))
 
 
-def test_asks_again_ever_more_slowly_until_the_budget_is_spent() -> None:
+def test_retries_wait_longer_until_the_time_limit() -> None:
     clock = Clock()
     bucket = RetryingBucket(
         SimBucket(Random(0), Faults(refused=1.0)), clock.patience(dice=lambda: 1.0)

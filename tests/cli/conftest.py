@@ -1,3 +1,5 @@
+import errno
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -9,9 +11,12 @@ import pytest
 from typer.testing import CliRunner, Result
 
 import holdfast
-from holdfast.bars import BarStore, open_bars
+from holdfast.bars import BarStore
 from holdfast.cli.app import app
 from holdfast.disk import OsDisk
+from holdfast.doors import open_bars
+from holdfast.posix import Posix
+from holdfast.runtime import Runtime
 
 Run = Callable[..., Result]
 WAIT_SECONDS = 30  # for a process to end that is about to
@@ -21,7 +26,8 @@ def start(*args: object, **options: object) -> subprocess.Popen[bytes]:
     """The command in a process of its own."""
     command = [sys.executable, "-c", "from holdfast.cli import main; main()", *map(str, args)]
     pipe = subprocess.PIPE
-    return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, **options)  # type: ignore[call-overload, no-any-return]
+    options = {"stdin": pipe, **options}
+    return subprocess.Popen(command, stdout=pipe, stderr=pipe, **options)  # type: ignore[call-overload, no-any-return]
 
 
 @pytest.fixture
@@ -37,7 +43,7 @@ def run() -> Run:
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     """A log of three segments: 1..4 and 5..8 sealed, 9..10 active."""
-    with holdfast.create_log(tmp_path / "log", segment_size_max=80) as log:
+    with holdfast.create_log(tmp_path / "log", format="shanghai", segment_size_max=80) as log:
         for first in (1, 5, 9):
             log.append([b"entry %d" % i for i in range(first, min(first + 4, 11))])
     return tmp_path / "log"
@@ -61,7 +67,7 @@ def torn(path: Path) -> Path:
     return path
 
 
-NOBODY = 2**22 + 1  # no process has this number
+NOBODYS = Runtime(process_id=lambda: 2**22 + 1)  # no process has this id
 
 
 def minute_bars(symbol: str, count: int, first_price: float = 100) -> pa.Table:
@@ -82,13 +88,13 @@ def minute_bars(symbol: str, count: int, first_price: float = 100) -> pa.Table:
 def market(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What `root` and `killed` are copies of."""
     path = tmp_path_factory.mktemp("market") / "root"
-    with open_bars(path) as store:
+    with open_bars(path, create=True) as store:
         store.write(minute_bars("A", 10), "1Min", "OHLCV")
         store.write(minute_bars("B", 3, 50), "1Min", "OHLCV")
         ticks = {"time": np.array([1704205800 * 10**9, 1704205815 * 10**9]), "Price": [1.5, 2.5]}
         store.write(ticks, "1Min", "TICK", symbol="A", is_variable=True)
     copy(path, path.with_name("killed"))
-    with BarStore(OsDisk(path.with_name("killed")), pid=NOBODY) as store:
+    with BarStore(OsDisk(path.with_name("killed")), create=True, runtime=NOBODYS) as store:
         for symbol, price in (("A", 7.0), ("C", 9.0)):
             store.write(minute_bars(symbol, 1, price), "1Min", "OHLCV")
         copy(path.with_name("killed"), path.with_name("left"))
@@ -111,6 +117,20 @@ def root(market: Path, tmp_path: Path) -> Path:
 def killed(market: Path, tmp_path: Path) -> Path:
     """The same, and one more bar of A and of C that the owner's death has left in its log."""
     return copy(market / "left", tmp_path / "left")
+
+
+@pytest.fixture
+def unreadable(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """A function that lets the kernel refuse to open files whose path ends with a name."""
+    honest, names = Posix.open, list[str]()
+
+    def open_or_fail(self: Posix, path: str, flags: int, at: int | None = None) -> int:
+        if any(path.endswith(name) for name in names):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+        return honest(self, path, flags, at)
+
+    monkeypatch.setattr(Posix, "open", open_or_fail)
+    return names.append
 
 
 def log_of(path: Path) -> Path:

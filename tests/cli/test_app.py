@@ -31,7 +31,7 @@ def test_a_noun_alone_shows_its_help(run: Run) -> None:
     assert run("--help").exit_code == 0
 
 
-def test_the_version_is_told(run: Run) -> None:
+def test_the_version_is_printed(run: Run) -> None:
     assert run("--version").stdout.startswith("holdfast 0.")
 
 
@@ -52,7 +52,7 @@ def test_exit_codes_reach_the_shell(damaged: Path) -> None:
         assert process.stderr.read().count(b"\n") == 1
 
 
-def test_a_closed_pipe_is_no_error(path: Path) -> None:
+def test_a_closed_pipe_is_not_an_error(path: Path) -> None:
     with holdfast.open_log(path) as log:
         log.append([b"x" * 1000] * 5000)
     with start("log", "cat", path) as process:
@@ -85,4 +85,4 @@ def test_help_imports_nothing_heavy() -> None:
         [sys.executable, "-c", code], capture_output=True, check=True, env={**os.environ}
     )
     loaded = set(result.stdout.decode().split())
-    assert loaded.isdisjoint({"numpy", "pyarrow", "rich", "holdfast.logs.open", "isal"})
+    assert loaded.isdisjoint({"numpy", "pyarrow", "rich", "holdfast.logs.opening", "isal"})

@@ -14,9 +14,10 @@ import pytest
 from typer.testing import Result
 
 from holdfast import spark
-from holdfast.demo import rounds
+from holdfast.demo.ledger import Heard
+from holdfast.disk import OsDisk
 from holdfast.errors import MissingError
-from holdfast.reports import verify_log
+from holdfast.logs.verify import verify_log
 
 Run = Callable[..., Result]
 MISSING = "Spark is not installed.  Run: pip install 'holdfast[spark]'"
@@ -36,46 +37,46 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "here"
 
 
-def test_without_spark_the_log_survives_and_the_rest_is_named(run: Run, elsewhere: Path) -> None:
+def test_without_spark_the_log_survives_and_the_rest_is_reported(run: Run, elsewhere: Path) -> None:
     result = run("demo", "--seconds", "1", "--seed", "3")
     assert result.exit_code == 0, result.output
     assert "acknowledged 30,000, lost 0, invented 0" in result.stdout
-    assert f"left out: {MISSING}" in result.stdout
-    assert "30,000 entries" in result.stdout
+    assert "Spark's acts are left out: Spark is not installed" in result.stdout
+    assert "✓ log: clean" in result.stdout
     assert "KELP" in result.stdout
     assert "holdfast demo --seed 3 --seconds 1" in result.stdout
     assert "pip install" in result.stderr
     assert [path.name for path in elsewhere.iterdir()] == ["report.html"]
-    assert "Not in this run" in (elsewhere / "report.html").read_text()
+    assert "not in this run" in (elsewhere / "report.html").read_text()
     assert run("demo", "--seconds", "1").exit_code == 0  # over its own report
 
 
-def test_json_is_all_there_is_on_stdout_and_keep_keeps(run: Run, tmp_path: Path) -> None:
+def test_stdout_has_only_json_and_keep_keeps_the_stores(run: Run, tmp_path: Path) -> None:
     result = run("demo", "--seconds", "1", "--json", "--keep", tmp_path / "kept")
     assert result.exit_code == 0, result.output
-    told = json.loads(result.stdout)
-    assert told["held"]
-    assert told["acknowledged"] == told["ticks"] == 30_000
-    assert told["stores"] is None
-    assert told["missing"] == MISSING
-    assert told["facts"]["Python"] == sys.version.split()[0]
-    assert told["facts"]["file system"] != "unknown"
-    assert Path(told["report"]) == tmp_path / "kept" / "report.html"
-    assert verify_log(str(tmp_path / "kept" / "log")).entries == 30_000
+    found = json.loads(result.stdout)
+    assert found["held"]
+    assert found["acknowledged"] == 30_000
+    assert "streaming" not in found
+    assert found["missing"] == MISSING
+    assert found["facts"]["Python"] == sys.version.split()[0]
+    assert found["facts"]["file system"] != "unknown"
+    assert Path(found["report"]) == tmp_path / "kept" / "report.html"
+    assert verify_log(OsDisk(tmp_path / "kept" / "log")).entries == 30_000
     assert run("demo", "--keep", tmp_path / "kept").exit_code == 1  # it is not empty any more
 
 
-def test_a_loss_is_exit_code_2_and_what_is_left_stays(
+def test_a_loss_is_exit_code_2_and_the_log_is_kept(
     run: Run, elsewhere: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    honest = rounds.Heard.hear
+    honest = Heard.hear
 
-    def boastful(self: rounds.Heard, line: str) -> None:
+    def boastful(self: Heard, line: str) -> None:
         honest(self, line)
         if line.startswith("ack"):
             self.acknowledged = self.in_flight = self.acknowledged + 1
 
-    monkeypatch.setattr(rounds.Heard, "hear", boastful)
+    monkeypatch.setattr(Heard, "hear", boastful)
     result = run("demo", "--seconds", "1", "--seed", "3")
     assert result.exit_code == 2
     assert "PROMISES WERE BROKEN" in result.stderr
@@ -84,11 +85,11 @@ def test_a_loss_is_exit_code_2_and_what_is_left_stays(
     assert (Path(kept[1]) / "log").is_dir()
 
 
-def test_a_report_of_someone_else_is_not_overwritten(run: Run, elsewhere: Path) -> None:
+def test_a_foreign_report_is_not_overwritten(run: Run, elsewhere: Path) -> None:
     (elsewhere / "report.html").write_text("my own work")
     result = run("demo", "--seconds", "1")
     assert result.exit_code == 1
-    assert "is not a report of ours" in result.stderr
+    assert "is not a report of this command" in result.stderr
     assert (elsewhere / "report.html").read_text() == "my own work"
     assert len(list(elsewhere.iterdir())) == 1
 
@@ -104,7 +105,7 @@ def test_ctrl_c_leaves_nothing_behind(elsewhere: Path) -> None:
     demo = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         deadline = time.monotonic() + WAIT_SECONDS
-        while not list(elsewhere.glob("holdfast-demo-*/log/segment_*")):
+        while not list(elsewhere.glob("holdfast-demo-*/log/*.wal")):
             assert time.monotonic() < deadline
             time.sleep(0.05)
         os.kill(demo.pid, signal.SIGINT)

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.demo.acts import Run
 from holdfast.demo.report import render
-from holdfast.demo.results import Run
 
 FLAGS = (
     *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
-    *("--hide-scrollbars", "--window-size=1200,1600"),
+    "--hide-scrollbars",
 )
 SECONDS_MAX = 120
 
@@ -55,7 +55,7 @@ def test_a_browser_draws_it(run: Run, tmp_path: Path, chromium: str, scheme: str
     page.write_text(render(run), encoding="utf-8")
     preferred = {"dark": 0, "light": 1}[scheme]
     settings = f"--blink-settings=preferredColorScheme={preferred}"
-    browse(chromium, page, f"--screenshot={picture}", settings)
+    browse(chromium, page, f"--screenshot={picture}", settings, "--window-size=1200,1600")
     rows = pixels(picture.read_bytes())
     assert (max(rows[0][1:4]) < 64) == (scheme == "dark")  # its first pixel
     assert len(rows) == 1600
@@ -68,5 +68,22 @@ def test_the_browser_sees_what_the_run_found(run: Run, tmp_path: Path, chromium:
     dom = browse(chromium, page, "--dump-dom")
     assert "Killed 6 times. Nothing acknowledged was lost." in dom
     assert '<dd class="good" id="lost">0</dd>' in dom
-    assert dom.count("<svg") == 13
+    assert dom.count("<svg") == 6
     assert dom.count('class="rise"') + dom.count('class="fall"') > 6 * 60
+
+
+def test_nothing_is_cut_on_a_phone(run: Run, tmp_path: Path, chromium: str) -> None:
+    """The widest element decides how wide the page is; a frame of 390 pixels measures it."""
+    page, frame = tmp_path / "report.html", tmp_path / "frame.html"
+    page.write_text(render(run), encoding="utf-8")
+    frame.write_text(
+        "<iframe src='report.html' width=390 height=800 style='border:0'></iframe><script>"
+        "document.querySelector('iframe').onload = event => { const page = event.target"
+        ".contentDocument; const cut = [...page.querySelectorAll('body *:not(svg *)')].filter("
+        "one => one.scrollWidth > one.clientWidth + 1 && one.clientWidth > 0);"
+        "document.title = `width ${page.documentElement.scrollWidth} cut ${cut.length}`; }"
+        "</script>",
+        encoding="utf-8",
+    )
+    dom = browse(chromium, frame, "--dump-dom", "--allow-file-access-from-files")
+    assert "<title>width 390 cut 0</title>" in dom

@@ -24,8 +24,10 @@ def test_the_console_sessions_are_real(tmp_path: Path, programs: Programs) -> No
         command, _, expected = step.partition("\n")
         # The first with the program as it was installed.
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-        told = programs.shell(command, tmp_path) if number else run_shell(command, tmp_path, path)
-        assert told == expected, command
+        printed = (
+            programs.shell(command, tmp_path) if number else run_shell(command, tmp_path, path)
+        )
+        assert printed == expected, command
 
 
 def test_the_python_example_is_real(tmp_path: Path, programs: Programs) -> None:

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from holdfast.spark.bar_options import _USES as BAR_USES
-from holdfast.spark.kv_options import _USES as KV_USES
-from holdfast.spark.log_options import _USES
+from holdfast.spark.bar_options import BarOptions
+from holdfast.spark.kv_options import KvOptions
+from holdfast.spark.log_options import LogOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -33,15 +33,16 @@ def test_the_page_is_real(
 
 def _in(directory: Path, code: str) -> str:
     """Names of directories made absolute: they are the words that the page makes itself."""
-    made = "ticks|rotten|parquet|news|totals|again|larger|replayed|ticks.json|replayed.checkpoint"
-    made += "|bars|bars.again|hours"
+    made = "ticks|damaged|parquet|news|totals|again|larger|replayed|ticks.json|replayed.checkpoint"
+    made += "|smaller|bars|bars.again|hours"
     made += "|stock|copy|copy.checkpoint|stock.parquet|stock.again"
-    pattern = rf'(?<!format\()"({made})"(?!: "replay)'
+    pattern = rf'(?<!format\()(?<!Place\()"({made})"(?!: "replay)'
     return re.sub(pattern, lambda match: f'"{directory}/{match[1]}"', code)
 
 
 def test_every_option_is_on_the_page() -> None:
     text = PAGE.read_text(encoding="utf-8")
     added_by_spark = {"path", "paths", "checkpointLocation", "queryName"}
-    ours = {*_USES, *KV_USES, *BAR_USES} - added_by_spark
+    sources = (LogOptions, KvOptions, BarOptions)
+    ours = {name for source in sources for name in source.known()} - added_by_spark
     assert not [name for name in ours if f"`{name}`" not in text]

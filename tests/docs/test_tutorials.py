@@ -1,4 +1,4 @@
-"""Every tutorial, run from top to bottom in a directory of its own."""
+"""Every tutorial and the guide to logs, run from top to bottom in a directory of its own."""
 
 import re
 from pathlib import Path
@@ -7,12 +7,12 @@ import pytest
 from tests.docs.forking import Programs
 from tests.docs.test_readme import ROOT
 
-TUTORIALS = sorted((ROOT / "docs" / "tutorials").glob("*.md"))
+PAGES = [ROOT / "docs" / "logs.md", *sorted((ROOT / "docs" / "tutorials").glob("*.md"))]
 _BLOCK = re.compile(r"```(python|console)\n(.*?)```(?:\n\n```text\n(.*?)```)?", re.DOTALL)
 
 
-@pytest.mark.parametrize("page", TUTORIALS, ids=lambda page: page.stem)
-def test_a_tutorial_is_real(page: Path, tmp_path: Path, programs: Programs) -> None:
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_a_page_is_real(page: Path, tmp_path: Path, programs: Programs) -> None:
     text = page.read_text()
     blocks = _BLOCK.findall(text)
     assert len(blocks) == text.count("```python") + text.count("```console") > 0

@@ -11,7 +11,7 @@ MOMENTS = st.integers(0, bar_time.year_start_ns(2262) - 1)
 
 
 @given(MOMENTS, st.sampled_from(list(STEPS.values())))
-def test_a_moment_lies_in_its_interval(time_ns: int, step_ns: int) -> None:
+def test_a_time_is_in_its_interval(time_ns: int, step_ns: int) -> None:
     years, index = bar_time.locate(np.array([time_ns]), step_ns)
     year = int(years[0])
     start = int(bar_time.interval_starts(index, year, step_ns)[0])
@@ -24,7 +24,7 @@ def test_a_moment_lies_in_its_interval(time_ns: int, step_ns: int) -> None:
 
 
 @given(MOMENTS, st.sampled_from(list(STEPS.values())))
-def test_ticks_tell_a_moment_as_well_as_they_can(time_ns: int, step_ns: int) -> None:
+def test_ticks_keep_the_precision_of_the_format(time_ns: int, step_ns: int) -> None:
     ticks = bar_time.encode_ticks(np.array([time_ns]), step_ns)
     late = time_ns % step_ns - int(bar_time.decode_ticks(ticks, step_ns)[0])
     assert 0 <= late <= step_ns / 2**32 + 1
@@ -52,7 +52,7 @@ def test_new_year_has_index_0_only_of_days() -> None:
 
 
 @pytest.mark.parametrize("name", ["", "0Min", "Min", "1min", "1Year", "1Min/..", "9999999Sec"])
-def test_what_is_no_timeframe_is_refused(name: str) -> None:
+def test_an_invalid_timeframe_is_refused(name: str) -> None:
     with pytest.raises(ValueError, match="timeframe"):
         bar_time.parse_timeframe(name)
 

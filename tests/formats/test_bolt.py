@@ -151,7 +151,7 @@ def test_a_commit_is_all_or_nothing(
         cut = random.randrange(len(meta))
         torn[offset : offset + len(meta)] = meta[:cut] + random.randbytes(len(meta) - cut)
         assert same_contents(read(torn), before)
-        retried = bolt.commit(read(torn), content)  # a torn meta page is no obstacle
+        retried = bolt.commit(read(torn), content)  # a torn meta page does no harm
         apply(torn, retried)
         apply(file, change)
         assert read(file) == change.image
@@ -219,9 +219,9 @@ def test_what_bbolt_would_refuse_is_refused() -> None:
     for content in wrong:
         with pytest.raises(ValueError, match=r"key takes 1 to 32768|nested deeper"):
             bolt.encode(content)
-    with pytest.raises(ValueError, match="count from 1"):
+    with pytest.raises(ValueError, match="start at 1"):
         bolt.encode({}, txid=0)
-    with pytest.raises(ValueError, match="pages are of"):
+    with pytest.raises(ValueError, match="invalid page_size"):
         bolt.encode({}, page_size=1000)
 
 
@@ -248,13 +248,13 @@ def test_a_torn_newest_meta_page_falls_back(page_size: int, txid: int) -> None:
     assert read(file).buckets == change.image.buckets
 
 
-def test_without_a_sound_meta_page_there_is_nothing() -> None:
+def test_without_a_valid_meta_page_a_file_is_a_flaw() -> None:
     data = bytearray(bolt.encode(B))
     data[20] ^= 1
     data[4096 + 20] ^= 1
-    assert flaw_of(data) == "the meta page does not hold its checksum"
+    assert flaw_of(data) == "the meta page does not match its checksum"
     assert "magic is 0x0" in flaw_of(bytes(8192))
-    assert "no room" in flaw_of(b"")
+    assert "too short" in flaw_of(b"")
     assert isinstance(bolt.decode_newest(data), Flaw)
 
 
@@ -280,9 +280,9 @@ def test_a_meta_page_in_the_other_place_does_not_count() -> None:
         (16 + 40, "<Q", "9 pages in a file of 32768"),  # high water mark
         (2 * 4096, "<Q", "page 2 says it is page 9"),
         (2 * 4096 + 8, "<H", "of kind 0x9"),
-        (2 * 4096 + 10, "<H", "not inside its page"),  # count
-        (2 * 4096 + 12, "<I", "goes on for 9 pages"),
-        (2 * 4096 + 16, "<I", "of flags 9"),
+        (2 * 4096 + 10, "<H", "outside of its page"),  # count
+        (2 * 4096 + 12, "<I", "has 9 more pages"),
+        (2 * 4096 + 16, "<I", "has flags 9"),
         (2 * 4096 + 33, "<Q", "page 9 of 4"),  # the bucket's root
         (2 * 4096 + 33 + 16, "<Q", "inline bucket that is page 9"),
         (2 * 4096 + 33 + 16 + 8, "<H", "of kind 0x9"),
@@ -291,7 +291,7 @@ def test_a_meta_page_in_the_other_place_does_not_count() -> None:
         (3 * 4096 + 10, "<H", "a free list out of order"),
     ],
 )
-def test_damage_is_told(at: int, value: str, why: str) -> None:
+def test_damage_is_a_flaw(at: int, value: str, why: str) -> None:
     data = bytearray(bolt.encode(B, txid=2))
     data[4096:8192] = bytes(4096)  # no second chance
     struct.pack_into(value, data, at, 9)
@@ -338,7 +338,7 @@ def test_a_value_that_many_keys_share_is_not_multiplied() -> None:
     begin = next(id for id in range(2, 6) if pages.PAGE.unpack_from(data, id * 4096)[2] > 40) * 4096
     for i in range(20):
         struct.pack_into("<I", data, begin + pages.HEADER_SIZE + 16 * i + 12, 500)
-    assert "not inside its page" in flaw_of(data)
+    assert "outside of its page" in flaw_of(data)
 
 
 def test_buckets_nested_without_end_are_a_flaw() -> None:

@@ -80,7 +80,7 @@ def test_every_cut_leaves_the_groups_before_it() -> None:
         assert scan.stop <= stop
 
 
-def test_damage_with_sound_groups_behind_it_is_found_and_passed() -> None:
+def test_damage_before_valid_groups_is_found_and_skipped() -> None:
     data = bytearray(log(1, 2, 3))
     size = (len(data) - 11) // 3
     for offset in range(11 + size + 11, 11 + 2 * size - 11):
@@ -92,14 +92,14 @@ def test_damage_with_sound_groups_behind_it_is_found_and_passed() -> None:
         data[offset] ^= 0x55
 
 
-def test_zeros_behind_the_end_are_no_messages() -> None:
+def test_zeros_after_the_end_are_not_messages() -> None:
     scan = fmt.scan(memoryview(log(1) + bytes(5000)))
     assert scan.stop == len(log(1))
     assert scan.flaw is not None
 
 
 @pytest.mark.parametrize("length", [-5, 0, 15, 2**40, 2**62])
-def test_lengths_are_not_believed(length: int) -> None:
+def test_lengths_are_checked_before_they_are_used(length: int) -> None:
     data = bytearray(log(1))
     data[23:31] = length.to_bytes(8, "little", signed=True)
     tracemalloc.start()

@@ -70,7 +70,7 @@ def test_a_sealed_segment_is_found_by_its_index_and_without(batches: list[list[b
     by_index = fmt.scan_sealed(memoryview(data + bytes(16)), index_start)
     assert isinstance(by_index, fmt.Scan)
     assert payloads_of(data, by_index) == flat(batches)
-    assert fmt.bad_batches(memoryview(data), by_index) == []
+    assert fmt.bad_slices(memoryview(data), by_index.begins, by_index.commits) == []
     by_walk = fmt.scan(memoryview(data + bytes(16)))
     assert by_walk.index_start == index_start
     for name in ("starts", "lengths", "begins", "commits", "counts"):
@@ -78,9 +78,7 @@ def test_a_sealed_segment_is_found_by_its_index_and_without(batches: list[list[b
 
 
 @given(batch_lists.filter(bool), st.data())
-def test_a_scan_may_begin_behind_any_commit(
-    batches: list[list[bytes]], draw: st.DataObject
-) -> None:
+def test_a_scan_may_begin_after_any_commit(batches: list[list[bytes]], draw: st.DataObject) -> None:
     sealed = draw.draw(st.booleans())
     data, index_start = segment(batches, sealed=sealed)
     whole = fmt.scan(memoryview(data))
@@ -180,10 +178,10 @@ def test_nothing_follows_a_seal() -> None:
     more = fmt.encode_batch([b"more"], offset=len(data), size_limit=2**31).data
     found = fmt.scan(memoryview(data + more))
     assert (len(found.starts), found.stop, found.index_start) == (2, len(data), index_start)
-    assert found.flaw == Flaw(len(data), "frames behind the index")
+    assert found.flaw == Flaw(len(data), "frames after the index")
 
 
-def test_a_seal_that_lies_is_a_flaw() -> None:
+def test_a_wrong_index_is_a_flaw() -> None:
     data, index_start = segment([[b"one"], [b"two"]], sealed=True)
     lying = bytearray(data)
     lying[index_start] += 8
@@ -195,31 +193,31 @@ def test_a_seal_that_lies_is_a_flaw() -> None:
 
 
 @pytest.mark.parametrize("index_start", [0, 8, 36, 48, 2**40])
-def test_an_index_that_is_not_there_is_a_flaw(index_start: int) -> None:
+def test_a_missing_index_is_a_flaw(index_start: int) -> None:
     data, _ = segment([[b"one"], [b"two"]], sealed=True)
     assert isinstance(fmt.scan_sealed(memoryview(data), index_start), Flaw)
 
 
 @pytest.mark.parametrize("byte", [0, 4, 7, 9, 40, 44])
-def test_a_batch_behind_a_flaw_is_seen(byte: int) -> None:
+def test_a_batch_after_a_flaw_is_seen(byte: int) -> None:
     """Type, length, payload or commit of the second of three batches."""
     data = bytearray(segment([[b"one" * 9], [b"two" * 9], [b"three" * 9]])[0] + bytes(64))
     second = int(fmt.scan(memoryview(data)).begins[1])
     data[second + byte] ^= 0x20
     found = fmt.scan(memoryview(data))
     assert found.stop == second
-    assert fmt.ends_with_batch(bytes(data[found.stop :]), found.stop)
+    assert fmt.is_followed_by_batch(bytes(data[found.stop :]), found.stop)
     data[-65] ^= 1
-    assert not fmt.ends_with_batch(bytes(data[found.stop :]), found.stop)
+    assert not fmt.is_followed_by_batch(bytes(data[found.stop :]), found.stop)
 
 
-def test_batches_in_a_torn_payload_are_not_taken_for_such() -> None:
+def test_batches_in_a_torn_payload_do_not_count() -> None:
     fake = fmt.encode_batch([b"fake" * 2], offset=0, size_limit=2**31).data
     data = bytearray(segment([[b"one"], [fake * 40, b"two"]])[0])
     data[-20] ^= 1
     found = fmt.scan(memoryview(data + bytes(64)))
     assert len(found.starts) == 1
-    assert not fmt.ends_with_batch(bytes(data[found.stop :]) + bytes(64), found.stop)
+    assert not fmt.is_followed_by_batch(bytes(data[found.stop :]) + bytes(64), found.stop)
 
 
 @pytest.mark.parametrize("data", [b"", HEADER[:31], b"\1" + HEADER[1:], HEADER[:4] + b"\1" * 28])
@@ -239,7 +237,7 @@ def test_a_damaged_frame_of_a_sealed_segment_costs_its_batch(byte: int) -> None:
     assert isinstance(found, fmt.Scan)
     assert found.commits.tolist() == whole.commits.tolist()
     assert found.counts.tolist() == whole.counts.tolist()
-    assert fmt.bad_batches(memoryview(rotten), found) == [1]
+    assert fmt.bad_slices(memoryview(rotten), found.begins, found.commits) == [1]
 
 
 def test_header_round_trips() -> None:
@@ -248,7 +246,7 @@ def test_header_round_trips() -> None:
 
 
 def test_limits_are_enforced_on_write() -> None:
-    with pytest.raises(ValueError, match="the most is 67108864"):
+    with pytest.raises(ValueError, match="at most 67108864 fit"):
         fmt.encode_batch([bytes(fmt.ENTRY_SIZE_MAX + 1)], offset=0, size_limit=2**31)
-    with pytest.raises(ValueError, match="the most is 4294967295"):
+    with pytest.raises(ValueError, match="too large: at most 4294967295"):
         fmt.encode_batch([b"x"], offset=2**32 - 16, size_limit=2**31)

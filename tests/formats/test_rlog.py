@@ -52,14 +52,14 @@ def test_files_end_at_multiples() -> None:
     [
         (0, b"rlog", "begins with"),
         (4, b"\xff", "a header of"),
-        (12, b"\0\0\0\0", "a capacity of 0"),
-        (12, b"\xff\xff\xff\xff", "a capacity of"),
+        (12, b"\0\0\0\0", "capacity 0"),
+        (12, b"\xff\xff\xff\xff", "capacity"),
         (16, bytes(8), "first index 0"),
         (16, b"\xff" * 8, "first index"),
         (24 + 28, b"\0\0\0\0", "no token"),
     ],
 )
-def test_a_head_that_makes_no_sense(offset: int, data: bytes, why: str) -> None:
+def test_an_invalid_head(offset: int, data: bytes, why: str) -> None:
     file = bytearray(rlog.encode_file(rlog.Header(1, 7), META))
     file[offset : offset + len(data)] = data
     found = head_of(bytes(file))
@@ -67,17 +67,17 @@ def test_a_head_that_makes_no_sense(offset: int, data: bytes, why: str) -> None:
     assert why in found.why
 
 
-def test_a_head_that_is_not_all_there() -> None:
+def test_a_head_that_is_cut_short() -> None:
     file = rlog.encode_file(rlog.Header(1, 7), META)
     assert all(isinstance(head_of(file[:size]), Flaw) for size in range(len(file)))
     newer = file[:8] + b"\2" + file[9:]
     with pytest.raises(UnsupportedError, match="version 2"):
         head_of(newer)
-    with pytest.raises(ValueError, match="a file of 0 entries"):
+    with pytest.raises(ValueError, match="capacity 0"):
         rlog.encode_file(rlog.Header(1, 0), META)
 
 
-def test_unknown_chunks_are_passed_over() -> None:
+def test_unknown_chunks_are_skipped() -> None:
     file = rlog.encode_file(rlog.Header(1, 7), META)
     more = file[:-8] + encode_chunk(b"MORE", b"whatever it is") + file[-8:]
     head = head_of(more)

@@ -9,7 +9,7 @@ from holdfast.formats.rlog_entry import (
     CHECKPOINT_DATA,
     CONFIG,
     FileEntry,
-    bad_headers,
+    bad_entries,
     decode_entry,
     decode_headers,
     encode_entries,
@@ -38,17 +38,18 @@ def test_many_are_taken_apart_at_once() -> None:
     assert headers.terms.tolist() == [entry.term for entry in entries]
     assert headers.types.tolist() == [entry.type for entry in entries]
     assert [bytes(row) for row in headers.request_ids] == [entry.request_id for entry in entries]
-    assert not bad_headers(memoryview(data), starts).any()
+    assert not bad_entries(memoryview(data), np.array([0, *ends])).any()
     for entry, begin, end in zip(entries, starts, ends, strict=True):
         assert decode_entry(data[begin:end]) == entry
     assert len(decode_headers(memoryview(b""), np.zeros(0, np.int64)).terms) == 0
 
 
-def test_what_is_no_entry() -> None:
+def test_bytes_that_are_not_an_entry() -> None:
     for data in (b"", bytes(19), bytes(20), b"r" * 12 + b"\3" + bytes(7)):
         assert isinstance(decode_entry(data), Flaw)
     rows = bytes(20) + b"r" * 12 + b"\3\1" + bytes(6) + b"r" * 12 + b"\0" + b"\xff" * 7
-    assert bad_headers(memoryview(rows), np.array([0, 20, 40])).all()
+    assert bad_entries(memoryview(rows), np.array([0, 20, 40, 60])).all()
+    assert bad_entries(memoryview(rows), np.array([0, 19, 40])).all()
 
 
 def test_what_cannot_be_written_is_refused() -> None:

@@ -59,7 +59,7 @@ def test_another_version_is_refused_by_name() -> None:
         (HEADER[:32] + bytes(32), "first LSN is 0"),
     ],
 )
-def test_what_is_no_header_is_a_flaw(data: bytes, why: str) -> None:
+def test_an_invalid_header_is_a_flaw(data: bytes, why: str) -> None:
     flaw = fmt.decode_header(data)
     assert isinstance(flaw, Flaw)
     assert why in flaw.why
@@ -120,7 +120,7 @@ def test_a_length_of_4_gib_is_a_flaw_and_allocates_nothing() -> None:
 
 def test_a_payload_over_the_limit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fmt, "PAYLOAD_SIZE_MAX", 10)
-    with pytest.raises(ValueError, match="the most is 10"):
+    with pytest.raises(ValueError, match="at most 10"):
         fmt.encode_entries([b"x" * 11])
 
 
@@ -192,7 +192,7 @@ def test_views_are_arrow_arrays_without_a_copy(payloads: list[bytes]) -> None:
     assert array.to_pylist() == payloads
 
 
-def test_sound_entries_are_found_behind_damage() -> None:
+def test_valid_entries_are_found_after_damage() -> None:
     payloads = [b"entry %06d" % i for i in range(2_000)]
     data = bytearray(segment(payloads))
     bounds = fmt.scan(data).bounds

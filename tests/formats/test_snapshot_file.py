@@ -42,13 +42,13 @@ def test_the_size_must_be_right() -> None:
         (28, b"\xff" * 8, "bytes of data"),
     ],
 )
-def test_a_head_that_makes_no_sense(offset: int, data: bytes, why: str) -> None:
+def test_an_invalid_head(offset: int, data: bytes, why: str) -> None:
     found = head_of(GOLDEN[:offset] + data + GOLDEN[offset + len(data) :])
     assert isinstance(found, Flaw)
     assert why in found.why
 
 
-def test_a_head_that_is_not_all_there_or_newer() -> None:
+def test_a_head_that_is_cut_short_or_newer() -> None:
     assert all(isinstance(head_of(GOLDEN[:size]), Flaw) for size in range(108))
     with pytest.raises(UnsupportedError, match="version 2"):
         head_of(GOLDEN[:8] + b"\2" + GOLDEN[9:])

@@ -83,9 +83,11 @@ def test_a_redo_is_whole_or_none() -> None:
         torn[bit // 8] ^= 1 << bit % 8
         assert fmt.decode_redo(bytes(torn)) is None
     assert fmt.decode_redo(data[:-1]) is None
+    old = fmt.Redo(1213, 77, redo.record, binds=False)
+    assert fmt.decode_redo(fmt.encode_redo(old)) == old
 
 
-def test_keys_tell_how_many_records_there_are() -> None:
+def test_keys_give_a_lower_bound_of_the_records() -> None:
     record = fmt.encode_record({"currentTerm": 1, "votedFor": "votedFor"})
     keys = ("currentTerm", "votedFor")
     assert fmt.counts_keys(b"", keys) == 0

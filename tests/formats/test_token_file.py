@@ -35,7 +35,7 @@ def test_writes_what_the_original_writes() -> None:
         encode_chunk(b"LONGER", b"")
 
 
-def test_finds_what_is_there_and_passes_over_what_it_does_not_know() -> None:
+def test_known_chunks_are_found_and_unknown_ones_skipped() -> None:
     data = GOLDEN.read_bytes()
     found = find_chunks(reading(data), 0, b"DONE")
     assert not isinstance(found, Flaw)
@@ -56,13 +56,13 @@ def test_finds_what_is_there_and_passes_over_what_it_does_not_know() -> None:
         (encode_chunk(b"LOOP", b"") * 2000, "1000 chunks"),
     ],
 )
-def test_says_where_chunks_stop_making_sense(data: bytes, why: str) -> None:
+def test_reports_the_first_invalid_chunk(data: bytes, why: str) -> None:
     found = find_chunks(reading(data), 0, b"DONE")
     assert isinstance(found, Flaw)
     assert why in found.why
 
 
-def test_meta_says_who_and_when_or_nothing() -> None:
+def test_invalid_meta_chunks_are_ignored() -> None:
     meta = Meta("2024-01-02T03:04:05.678Z", "golden-host")
     chunk = encode_meta(meta)
     found = find_chunks(reading(chunk + encode_chunk(b"DONE", b"")), 0, b"DONE")

@@ -84,7 +84,7 @@ def test_a_header_that_lies_is_a_flaw(offset: int) -> None:
     assert isinstance(fmt.decode_header(data[:1000]), Flaw)
 
 
-def test_what_is_no_payload_is_a_flaw() -> None:
+def test_an_invalid_payload_is_a_flaw() -> None:
     for data in (b"", b"\xff\xff\xff\xff\x0f", b"\x80" * 5, b"\x10abc"):
         assert isinstance(fmt.decode_payload(data, 12), Flaw)
 

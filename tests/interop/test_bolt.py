@@ -24,11 +24,22 @@ Operation = dict[str, Any]
 
 @pytest.fixture(scope="session")
 def go_bolt(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    if why := missing():
+        pytest.skip(why)
+    return build(tmp_path_factory.mktemp("go"))
+
+
+def missing() -> str:
+    """Return why bbolt cannot be run; empty if it can."""
     if shutil.which("go") is None:
-        pytest.skip("no Go here: apt-get install golang-go golang-github-coreos-bbolt-dev")
+        return "no Go here: apt-get install golang-go golang-github-coreos-bbolt-dev"
     if not (PACKAGES / "src/go.etcd.io/bbolt").exists():
-        pytest.skip("no bbolt here: apt-get install golang-github-coreos-bbolt-dev")
-    home = tmp_path_factory.mktemp("go")
+        return "no bbolt here: apt-get install golang-github-coreos-bbolt-dev"
+    return ""
+
+
+def build(home: Path) -> Path:
+    """Build the program that drives bbolt, in a directory of its own, and return it."""
     environment = {
         **os.environ,
         "GO111MODULE": "off",
@@ -102,7 +113,7 @@ def read(file: Path) -> Image:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_bbolt_reads_our_files_and_finds_nothing_amiss(
+def test_bbolt_reads_our_files_and_finds_no_errors(
     go_bolt: Path, tmp_path: Path, seed: int
 ) -> None:
     random, file = Random(seed), tmp_path / "x.db"
@@ -171,7 +182,7 @@ def test_the_meta_store_passes_between_the_two(go_bolt: Path, tmp_path: Path) ->
         assert store.load() == state
 
 
-def test_each_locks_the_other_out_and_a_guest_reads_on(go_bolt: Path, tmp_path: Path) -> None:
+def test_each_locks_the_other_out_and_a_reader_continues(go_bolt: Path, tmp_path: Path) -> None:
     disk, command = OsDisk(tmp_path), [str(go_bolt), str(tmp_path / META_STORE)]
     with MetaStore(disk) as store:
         store.set(b"a", b"b")

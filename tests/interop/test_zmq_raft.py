@@ -1,20 +1,35 @@
-"""The real zmq-raft reads, checks and goes on with our files, and we with its."""
+"""The real zmq-raft reads, checks and continues our files, and we continue its files."""
 
 import re
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
+from tests.interop.zmq_raft.duel import Duel
 from tests.interop.zmq_raft.node import Node, find_package
+from tests.interop.zmq_raft.turns import Turns
 
 from holdfast.disk import OsDisk
+from holdfast.errors import CorruptError
 from holdfast.formats.rlog_entry import encode_entries
-from holdfast.logs.file_log import FileEntry, FileLog, StateFile
+from holdfast.logs.file_log import (
+    FileEntry,
+    FileLog,
+    FileLogReader,
+    StateFile,
+    promise,
+    requests,
+)
+from holdfast.logs.file_log.directory import UNTOUCHED
+from holdfast.logs.file_log.repair import apply_repair, plan_repair
+from holdfast.logs.mark import MARK
+from holdfast.reserve import RESERVE
+from holdfast.runtime import Runtime
 
 FROZEN_MS, HOST = 1_704_164_645_678, "golden-host"
+FROZEN = Runtime(now_ns=lambda: FROZEN_MS * 10**6, hostname=lambda: HOST)
 STAMP = "-2024-01-02-030405-678"
 
 
@@ -33,184 +48,66 @@ def node(package: Path) -> Iterator[Node]:
     process.stop()
 
 
-class Model:
-    """What both must agree on."""
-
-    def __init__(self) -> None:
-        self.first, self.snapshot = 1, (0, 0, b"")
-        self.entries: list[FileEntry] = []  # from `first` on
-
-    @property
-    def last(self) -> int:
-        return self.first + len(self.entries) - 1
-
-    @property
-    def term(self) -> int:
-        return self.entries[-1].term if self.entries else self.snapshot[1]
-
-    def put(self, index: int, entries: list[FileEntry]) -> None:
-        self.entries[index - self.first :] = entries
-
-    def install(self, index: int, term: int, data: bytes) -> None:
-        self.entries = self.entries[index + 1 - self.first :] if index <= self.last else []
-        self.first, self.snapshot = index + 1, (index, term, data)
-
-
-class Turns:
-    """One directory, one model, and by turns one of two programs at work on it."""
-
-    def __init__(self, node: Node, path: Path, seed: int) -> None:
-        self.node, self.path, self.random, self.model = node, path, Random(seed), Model()
-        self.capacity = self.random.choice((1, 4, 16, 64))
-        # Files that follow on one with room left are ours alone.  The other reads them and goes on
-        # behind them, but cannot roll back over such a place.
-        self.leaves_room = self.random.random() < 0.4
-        self.number = seed * 10_000
-        self.mine: FileLog | None = None
-        path.mkdir()
-
-    def run(self) -> None:
-        for turn in range(4):
-            is_ours = self.random.random() < 0.5 if turn else self.random.random() < 0.7
-            self.open(ours=is_ours)
-            for _ in range(self.random.randint(1, 6)):
-                self.random.choice([self.append, self.append, self.append, self.cut, self.compact,
-                                    self.discard, self.rotate])()  # fmt: skip
-                if self.random.random() < 0.3:
-                    self.look_at_a_copy()
-            self.close()
-            self.compare_theirs(self.path)
-            self.compare_ours()
-
-    # What either does
-
-    def append(self) -> None:
-        model, random = self.model, self.random
-        term = max(model.term, 1) + (random.random() < 0.2)
-        entries = [self.entry(term) for _ in range(random.choice((1, 1, 2, 5, 20)))]
-        index = model.last + 1
-        if self.may_cut and random.random() < 0.15:
-            index = random.randint(model.first, model.last)
-            before = model.entries[index - model.first - 1].term if index > model.first else 0
-            term = max(before, model.snapshot[1], 1)
-            entries = [FileEntry(term, e.data, e.type, e.request_id) for e in entries]
-        self.put(entries, index)
-        model.put(index, entries)
-
-    def put(self, entries: list[FileEntry], index: int) -> None:
-        given = index if index <= self.model.last else None
-        if self.mine is not None:
-            self.mine.append_entries(entries, given)
-            return
-        if len(entries) == 1 and given is None and self.random.random() < 0.5:
-            one = entries[0]
-            fields = {"requestId": one.request_id.hex(), "type": one.type, "term": one.term}
-            self.node("entry", data=bytes(one.data).hex(), **fields)
-            return
-        encoded = [encode_entries([entry])[0].hex() for entry in entries]
-        self.node("entries", entries=encoded, **({} if given is None else {"index": given}))
-
-    @property
-    def may_cut(self) -> bool:
-        return bool(self.model.entries) and (self.mine is not None or not self.leaves_room)
-
-    def cut(self) -> None:
-        model = self.model
-        if self.may_cut:
-            index = self.random.randint(model.first, model.last)
-            if self.mine is not None:
-                self.mine.truncate_tail(index - 1)
-            else:
-                self.node("entries", entries=[], index=index)
-            model.put(index, [])
-
-    def compact(self) -> None:
-        model = self.model
-        if model.entries and self.random.random() < 0.5:
-            index = self.random.randint(model.first, model.last)
-            self.install(index, model.entries[index - model.first].term, compact_only=True)
-
-    def discard(self) -> None:
-        if self.random.random() < 0.3:
-            index = self.model.last + self.random.randint(1, 30)
-            self.install(index, self.model.term + 1, compact_only=False)
-
-    def install(self, index: int, term: int, *, compact_only: bool) -> None:
-        data = self.random.randbytes(self.random.choice((0, 1, 100, 5000)))
-        if self.mine is not None:
-            self.mine.install_snapshot(index, term, data, compact_only=compact_only)
-        else:
-            fields = {"index": index, "term": term, "data": data.hex()}
-            self.node("snapshot", compactOnly=compact_only, **fields)
-        self.model.install(index, term, data)
-
-    def rotate(self) -> None:
-        if self.mine is not None and self.leaves_room:
-            self.mine.rotate()
-
-    def entry(self, term: int) -> FileEntry:
-        self.number += 1
-        size = self.random.choice((1, 2, 3, 50, 900))
-        request_id = b"\x7f\xff\xff\xff" + self.number.to_bytes(8, "big")
-        return FileEntry(
-            term, self.random.randbytes(size), self.random.choice((0, 0, 1)), request_id
-        )
-
-    # Opening, closing, comparing
-
-    def open(self, *, ours: bool) -> None:
-        if not ours:
-            self.node("open", directory=str(self.path), capacity=self.capacity)
-            return
-        self.mine = FileLog(
-            OsDisk(self.path),
-            capacity=self.capacity,
-            segment_size_max=500 if self.leaves_room else 2**20,
-            sync_mode=self.random.choice(("ordered", "ordered", "original")),
-        )
-        assert self.mine.damage == ()
-
-    def close(self) -> None:
-        if self.mine is not None:
-            self.mine.close()
-            self.mine = None
-        else:
-            self.node("close")
-
-    def look_at_a_copy(self) -> None:
-        """What an owner of ours leaves if it is killed now, the other can read."""
-        if self.mine is not None:
-            copy = Path(shutil.copytree(self.path, self.path.with_name("copy")))
-            self.compare_theirs(copy)
-            shutil.rmtree(copy)
-
-    def compare_theirs(self, path: Path) -> None:
-        model = self.model
-        self.node("open", directory=str(path), capacity=self.capacity)
-        found = self.node("dump")
-        known = [self.node("find", requestId=e.request_id.hex()) for e in model.entries[-3:]]
-        self.node("close")
-        index, term, data = model.snapshot
-        assert found["snapshot"] == {"index": index, "term": term, "data": data.hex()}
-        assert (found["firstIndex"], found["lastIndex"]) == (model.first, model.last)
-        assert found["entries"] == [encode_entries([e])[0].hex() for e in model.entries]
-        assert known == list(range(max(model.first, model.last - 2), model.last + 1))
-
-    def compare_ours(self) -> None:
-        model = self.model
-        with FileLog(OsDisk(self.path)) as log:
-            assert (log.damage, log.mended) == ((), ())
-            assert (log.first_index, log.last_index) == (model.first, model.last)
-            assert [log.get_entry(i) for i in range(model.first, model.last + 1)] == model.entries
-            assert (log.snapshot.index, log.snapshot.term) == model.snapshot[:2]
-            assert log.read_snapshot() == model.snapshot[2]
-            for index in range(max(model.first, model.last - 2), model.last + 1):
-                assert log.find_request(log.get_entry(index).request_id) == index
-
-
 @pytest.mark.parametrize("seed", range(50))
 def test_both_write_one_log_in_turns(node: Node, tmp_path: Path, seed: int) -> None:
     Turns(node, tmp_path / "raft", seed).run()
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_both_duel_over_requests_snapshots_and_state(
+    package: Path, tmp_path: Path, seed: int
+) -> None:
+    """`make campaign` runs it with more seeds."""
+    Duel(package, tmp_path / "raft", seed).run()
+
+
+@pytest.mark.parametrize("bug", ["mark", "requests"])
+def test_a_duel_catches_a_planted_bug(
+    package: Path, tmp_path: Path, bug: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if bug == "mark":  # what zmq-raft has rolled back is missed
+        monkeypatch.setattr(promise, "_still_holds", lambda *_: True)
+    else:  # only the last file is searched
+        load = requests.RequestCache.load
+        monkeypatch.setattr(
+            requests.RequestCache, "load", lambda self, parts: load(self, parts[-1:])
+        )
+    with pytest.raises((AssertionError, CorruptError)):
+        for seed in range(12):
+            Duel(package, tmp_path / str(seed), seed).run()
+
+
+@pytest.mark.parametrize("how", ["cut", "flipped", "emptied", "files gone", "cut and appended to"])
+def test_damage_is_found_after_the_original_was_there(node: Node, tmp_path: Path, how: str) -> None:
+    with FileLog(OsDisk(tmp_path), capacity=8) as log:
+        for number in range(1, 13):
+            log.append([b"entry %d" % number])
+    first, last = sorted(tmp_path.rglob("*.rlog"))
+    node("open", directory=str(tmp_path), capacity=8, readOnly=True)
+    node("close")
+    assert (tmp_path / UNTOUCHED).exists(), "it opened the log read-only, and changed nothing"
+    node("open", directory=str(tmp_path), capacity=8)
+    if how == "cut and appended to":
+        node("entries", entries=[encode_entries([FileEntry(2, b"more")])[0].hex()], index=13)
+    node("close")
+    assert not (tmp_path / UNTOUCHED).exists()
+    data = last.read_bytes()
+    if how == "flipped":
+        last.write_bytes(data[:-1] + bytes((data[-1] ^ 1,)))
+    elif how == "files gone":
+        first.unlink()
+        last.unlink()
+    else:
+        last.write_bytes(b"" if how == "emptied" else data[: -40 if "appended" in how else -3])
+    lost = {"files gone": (1, 12), "emptied": (8, 12)}.get(how, (12, 12))
+    with FileLogReader(OsDisk(tmp_path)) as reader:
+        assert [(d.first_index, d.last_index) for d in reader.damage] == [lost]
+    with FileLog(OsDisk(tmp_path)) as log, pytest.raises(CorruptError):
+        log.append([b"no"])
+    apply_repair(OsDisk(tmp_path), plan_repair(OsDisk(tmp_path)))
+    node("open", directory=str(tmp_path), capacity=8)
+    assert node("dump")["lastIndex"] == lost[0] - 1
+    node("close")
 
 
 def test_both_write_one_state_file_in_turns(node: Node, tmp_path: Path) -> None:
@@ -244,7 +141,7 @@ def test_both_write_one_state_file_in_turns(node: Node, tmp_path: Path) -> None:
 
 
 class Twins(Turns):
-    """The same operations by both, each in a directory of its own, with a clock that stands."""
+    """The same operations by both programs, each in its own directory, with a stopped clock."""
 
     def __init__(self, node: Node, path: Path, seed: int) -> None:
         super().__init__(node, path / "ours", seed)
@@ -264,9 +161,7 @@ class Twins(Turns):
             assert files_of(self.path) == files_of(self.theirs)
 
     def open(self, *, ours: bool) -> None:
-        self.mine = FileLog(
-            OsDisk(self.path), capacity=self.capacity, now_ms=lambda: FROZEN_MS, hostname=HOST
-        )
+        self.mine = FileLog(OsDisk(self.path), capacity=self.capacity, runtime=FROZEN)
 
     def put(self, entries: list[FileEntry], index: int) -> None:
         given = {"index": index} if index <= self.model.last else {}
@@ -288,11 +183,11 @@ class Twins(Turns):
 
 
 def files_of(path: Path) -> list[tuple[str, bytes]]:
-    """Names, without the number that a standing clock makes necessary, and contents."""
+    """Names, without the number that a stopped clock makes necessary, and contents."""
     return sorted(
         (re.sub(rf"{STAMP}\w+", STAMP, str(file.relative_to(path))), file.read_bytes())
         for file in path.rglob("*")
-        if file.is_file() and file.name != "LOCK"
+        if file.is_file() and file.name not in ("LOCK", RESERVE, MARK, UNTOUCHED)
     )
 
 

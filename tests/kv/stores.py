@@ -22,7 +22,7 @@ class Hand:
         self.steps: list[Callable[[], None]] = []
         self._random = Random(seed)
         self.runtime = Runtime(
-            now_ms=lambda: self.ms,
+            now_ns=lambda: self.ms * 1_000_000,
             monotonic_ms=lambda: self.ms,
             new_id=lambda: UUID(bytes=self._random.randbytes(16)),
             sleep_ms=lambda delay_ms: None,
@@ -99,3 +99,8 @@ def collect(bucket: Bucket, runtime: Runtime, *, manifests_too: bool = True) -> 
     gone += [info.name for info in bucket.list("levels") if info.name not in levels]
     bucket.delete(*gone)
     return gone
+
+
+def latest(bucket: Bucket, hand: Hand) -> Manifest:
+    """The current manifest of a store."""
+    return ManifestStore(bucket, hand.runtime).current()[1]

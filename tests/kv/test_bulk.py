@@ -18,7 +18,7 @@ from tests.kv.upkeep import (
 )
 
 from holdfast.bucket.bucket import Bucket, ObjectInfo
-from holdfast.errors import JobLostError, UnavailableError
+from holdfast.errors import LeaseLostError, UnavailableError
 from holdfast.formats.sst import Rows
 from holdfast.kv import jobs
 from holdfast.kv.bulk import BulkLoad, write_sorted
@@ -58,7 +58,7 @@ def test_a_load_is_newer_than_what_was_acknowledged_before_and_older_than_what_c
     world.check()
 
 
-def test_nobody_sees_a_part_of_a_load() -> None:
+def test_no_reader_sees_a_part_of_a_load() -> None:
     world = World()
     put(world, b"a", b"1")
     one = begun(world)
@@ -144,11 +144,11 @@ def test_an_abandoned_or_expired_load_cannot_commit() -> None:
     world = World()
     one, two = begun(world), begun(world)
     one.abandon()
-    with pytest.raises(JobLostError):
+    with pytest.raises(LeaseLostError):
         one.commit([])
     world.hand.ms += jobs.JOB_TTL_MS + 7200_000
     world.collect()
-    with pytest.raises(JobLostError):
+    with pytest.raises(LeaseLostError):
         two.commit([])
 
 
@@ -165,7 +165,7 @@ def test_a_compactor_that_is_faster_during_the_commit_does_no_harm() -> None:
     world.check()
 
 
-def test_a_collector_that_is_faster_still_does_no_harm() -> None:
+def test_a_second_faster_collector_does_no_harm() -> None:
     """A part of the WAL is compacted and deleted between two looks of the commit."""
     for number in count(1):
         world = World()
@@ -248,4 +248,4 @@ def test_a_load_that_dies_anywhere_is_there_or_not_and_its_replay_makes_it_once(
         assert levels == {name for name in needed(bucket, hand) if name.startswith(LEVELS)}
         assert read(bucket, hand) == loaded
     assert number > 15
-    assert outcomes == ({True, False} if after else {False})
+    assert outcomes == {True, False}  # the look after the commit may fail, too

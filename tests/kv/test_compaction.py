@@ -5,7 +5,7 @@ import pytest
 from tests.kv.upkeep import MIN_AGE_MS, TINY, Failing, World, copied, latest, listed, needed, read
 
 from holdfast.bucket.memory import MemoryBucket
-from holdfast.errors import CorruptError, FencedError, JobLostError, UnavailableError
+from holdfast.errors import CorruptError, FencedError, LeaseLostError, UnavailableError
 from holdfast.formats.manifest import JobKind
 from holdfast.kv import jobs
 from holdfast.kv.compaction import Compaction, Compactor
@@ -138,7 +138,7 @@ def test_a_commit_that_is_repeated_changes_nothing() -> None:
     world.check()
 
 
-def test_a_lost_job_says_so_and_its_work_is_garbage() -> None:
+def test_a_lost_job_raises_and_its_work_is_garbage() -> None:
     world = World()
     for _ in range(4):
         world.put()
@@ -146,7 +146,7 @@ def test_a_lost_job_says_so_and_its_work_is_garbage() -> None:
     begun, merged = merge_planned(world, compactor)
     world.hand.ms += jobs.JOB_TTL_MS + 7200_000
     assert world.collect().expired_jobs == 1
-    with pytest.raises(JobLostError, match="begin it again"):
+    with pytest.raises(LeaseLostError, match="start it again"):
         compactor.commit(begun, merged)
     assert compactor.run_until_quiet()
     world.check()
@@ -181,7 +181,7 @@ def test_a_load_between_plan_and_commit_sends_the_compactor_back_to_plan() -> No
     begun, merged = merge_planned(world, compactor)
     assert begun.plan.is_wal
     world.load()
-    with pytest.raises(JobLostError, match="plan again"):
+    with pytest.raises(LeaseLostError, match="plan again"):
         compactor.commit(begun, merged)
     world.put()
     world.put()

@@ -20,12 +20,14 @@ from tests.kv.upkeep import (
 from holdfast.bucket.memory import MemoryBucket
 from holdfast.errors import CorruptError, FencedError, UnavailableError
 from holdfast.formats.manifest import Manifest
-from holdfast.formats.sst import Rows
-from holdfast.kv import garbage, gc, jobs
+from holdfast.formats.sst import EMPTY, Rows
+from holdfast.kv import Kv, gc, jobs
 from holdfast.kv.bulk import BulkLoad, write_sorted
 from holdfast.kv.cas.two_phase import TwoPhaseBucket
-from holdfast.kv.gc import GarbageCollector
+from holdfast.kv.gc import GarbageCollector, GcOptions
 from holdfast.kv.names import LEVELS, MANIFESTS, WAL, manifest_name, wal_name
+from holdfast.kv.wal import FENCE_SIZE, encode
+from holdfast.runtime import Runtime
 from holdfast.testing.sim_records import SimRecords
 
 
@@ -45,7 +47,7 @@ def aged(world: World) -> World:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_nothing_that_anybody_needs_is_ever_deleted(seed: int) -> None:
+def test_no_needed_object_is_ever_deleted(seed: int) -> None:
     world = World(seed)
     compactor, deleted = world.compactor(), 0
 
@@ -63,7 +65,7 @@ def test_nothing_that_anybody_needs_is_ever_deleted(seed: int) -> None:
         deleted += world.collect().count
 
     def snapshot() -> None:
-        world.snapshot(world.random.choice([None, 60, 3600, 8000]))
+        world.snapshot(world.random.choice([None, 60_000, 3_600_000, 8_000_000]))
 
     often: list[Callable[[], object]] = [world.put, compactor.step, collect]
     acts = [*often, *often, compactor.compact_everything, world.load, snapshot, drop, reopen]
@@ -83,11 +85,14 @@ def test_in_the_end_only_what_is_needed_is_left() -> None:
     assert all(report.sizes[rule] > 100 for rule in report.counts)
     world.hand.ms += 2 * MIN_AGE_MS
     left = listed(world.bucket) - needed(world.bucket, world.hand)
-    assert left <= {manifest_name(report.manifest_id - 1)}  # young then, and alone now
+    alone = {manifest_name(report.manifest_id - 1)}  # young then, and alone now
+    assert left <= {*alone, wal_name(1)}  # and a fence
+    world.hand.ms += GcOptions().fence_age_ms
+    assert world.collect().counts["wal"] == 1
     world.check()
 
 
-def test_a_plan_says_what_goes_and_why_and_changes_nothing() -> None:
+def test_a_plan_lists_what_is_removed_and_why_and_changes_nothing() -> None:
     world = aged(World(1))
     world.put()  # so that the store's clock has moved
     before = listed(world.bucket)
@@ -110,9 +115,9 @@ def test_an_idle_store_is_not_written_again_and_again() -> None:
         assert listed(world.bucket) == before
 
 
-def test_snapshots_are_kept_for_clocks_that_are_behind_and_then_dropped() -> None:
+def test_snapshots_are_kept_for_slow_clocks_and_then_dropped() -> None:
     world = aged(World(1))
-    world.snapshot(60)
+    world.snapshot(60_000)
     (kept,) = world.snapshots.values()
     world.put()
     compactor = world.compactor()
@@ -240,8 +245,8 @@ def snapshots_forgotten(
 @pytest.mark.parametrize(
     ("modules", "name", "mutant"),
     [
-        ([garbage, gc], "wal_first", only_current),  # the rule of the design's text
-        ([garbage], "first_live_id", no_jobs),
+        ([gc], "wal_first", only_current),  # the rule of the design's text
+        ([gc], "first_live_id", no_jobs),
         ([GarbageCollector], "_active", snapshots_forgotten),
     ],
     ids=["the_text", "no_jobs", "no_snapshots"],
@@ -263,8 +268,8 @@ def test_a_collector_with_a_wrong_rule_is_caught(
     assert missing(world.bucket, world.hand)
 
 
-def test_a_writer_that_slept_through_a_collection_acknowledges_nothing() -> None:
-    world = World()
+def slept(world: World, options: GcOptions | None = None) -> tuple[Kv, str]:
+    """A writer that slept while its successor wrote, compacted and collected; and its next id."""
     sleeper = world.db
     world.db = world.open()
     for _ in range(6):
@@ -272,8 +277,86 @@ def test_a_writer_that_slept_through_a_collection_acknowledges_nothing() -> None
     world.compactor().compact_everything()
     world.hand.ms += SKEW_MS + 700_000  # by then its snapshot has expired
     world.db.refresh()
-    assert world.collect().counts["wal"] > 3
-    empty = wal_name(sleeper.last_wal_id + 1)
+    collector = GarbageCollector(world.bucket, world.hand.runtime, options)
+    assert collector.collect().counts["wal"] > 3
+    return sleeper, wal_name(sleeper.last_wal_id + 1)
+
+
+def test_a_writer_whose_clocks_stood_still_is_refused_by_the_fence() -> None:
+    world = World()
+    sleeper, fence = slept(world)
+    assert len(world.bucket.get(fence)) == FENCE_SIZE
+    world.hand.ms -= SKEW_MS + 700_000  # what its clocks show
+    with pytest.raises(FencedError, match=f"fenced by writer 2 at {fence}"):
+        sleeper.put(b"key-01", b"lost").result()
+    world.hand.ms += SKEW_MS + 700_000
+    world.check()
+
+
+def test_fences_are_kept_for_their_own_time() -> None:
+    options = GcOptions(fence_age_ms=SKEW_MS)
+    world = World()
+    _, fence = slept(world, options)
+    assert fence not in listed(world.bucket)  # it was older than an hour
+    world = World()
+    _, fence = slept(world, GcOptions(fence_age_ms=3 * SKEW_MS))
+    assert fence in listed(world.bucket)
+    world.hand.ms += 3 * SKEW_MS
+    GarbageCollector(world.bucket, world.hand.runtime, options).collect()
+    assert fence not in listed(world.bucket)
+    world.check()
+
+
+def test_a_listing_shows_which_sst_is_a_fence() -> None:
+    for epoch in (1, 2**16, 2**48):
+        assert len(encode(EMPTY, epoch, Runtime())) == FENCE_SIZE
+    smallest = Rows.from_pairs([(b"k", None, 1)])
+    assert len(encode(smallest, 1, Runtime())) == 210
+
+
+def test_one_object_with_a_time_ahead_makes_no_other_old() -> None:
+    world = World(1)
+    for _ in range(3):
+        world.put()
+    world.compactor().compact_everything()
+    world.let_go()
+    world.hand.ms += 1000
+    ahead = f"{WAL}/ahead"
+    world.hand.ms += 24 * SKEW_MS
+    world.bucket.put_if_absent(ahead, b"by a broken clock")
+    world.hand.ms -= 24 * SKEW_MS
+    collector = GarbageCollector(world.bucket, world.hand.runtime)
+    assert not collector.plan().garbage  # all of it is seconds old
+    world.db.snapshot(60_000)
+    before = listed(world.bucket)
+    world.db.snapshots.drop(*(kept.id for kept in world.db.snapshots.list()))
+    assert not collector.collect().count
+    assert before <= listed(world.bucket)
+    world.hand.ms += 2 * MIN_AGE_MS
+    assert "wal" in collector.collect().counts
+    assert ahead in listed(world.bucket)
+    world.hand.ms += 25 * SKEW_MS + GcOptions().other_age_ms
+    assert collector.collect().counts["wal_other"] == 1
+
+
+def test_a_manifest_with_a_time_ahead_makes_nothing_old() -> None:
+    """The store's clock was far ahead for one write."""
+    world = aged(World(1))
+    world.hand.ms -= 2 * MIN_AGE_MS
+    store_clock, world.memory._clock = world.memory._clock, lambda: world.hand.ms + 24 * SKEW_MS
+    collector = GarbageCollector(
+        world.bucket, world.hand.runtime, GcOptions(clock_skew_max_ms=MIN_AGE_MS // 2)
+    )
+    world.db.snapshot(60_000)
+    assert not collector.collect().count
+    world.memory._clock = store_clock
+    world.check()
+
+
+def test_a_writer_that_slept_through_a_collection_acknowledges_nothing() -> None:
+    """The second guard: the fences are deleted, too."""
+    world = World()
+    sleeper, empty = slept(world, GcOptions(fence_age_ms=0))
     assert empty not in listed(world.bucket)
     with pytest.raises(FencedError):
         sleeper.put(b"key-01", b"lost").result()
@@ -315,10 +398,10 @@ def test_expired_jobs_are_dropped_with_their_marks() -> None:
 
 
 @pytest.mark.parametrize("step", ["plan", "collect"])
-def test_a_collector_that_another_overtakes_looks_again(step: str) -> None:
-    """A manifest that is missing because its snapshot was dropped meanwhile is no damage."""
+def test_a_collector_that_another_overtakes_reads_the_manifest_again(step: str) -> None:
+    """A manifest that is missing because its snapshot was dropped meanwhile is not damage."""
     world = World()
-    world.snapshot(ttl_s=10)
+    world.snapshot(ttl_ms=10_000)
     kept = manifest_name(next(iter(world.snapshots.values()))[0])
     world.put()
     world.hand.ms += 2 * MIN_AGE_MS

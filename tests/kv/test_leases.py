@@ -1,13 +1,15 @@
+from collections.abc import Callable
+
 import pytest
 from tests.kv.stores import Hand
 from tests.kv.test_manifests import open_store, seen
+from tests.mutants import rewrite
 
 from holdfast.errors import CorruptError, UnavailableError
 from holdfast.formats.manifest import Draft, Manifest
-from holdfast.kv.leases import Lease
 from holdfast.kv.manifests import Change, ManifestStore
 from holdfast.kv.names import manifest_name
-from holdfast.kv.snapshots import listed
+from holdfast.kv.snapshots import Lease, listed
 
 
 def nothing(draft: Draft[Manifest], manifest: Manifest) -> None:
@@ -86,7 +88,7 @@ def test_a_lease_is_renewed_in_time_or_has_lapsed() -> None:
     assert lease.move(nothing)[0] == 4
     assert held(store) == [4]
     assert lease.keeps(4)
-    assert not lease.keeps(2)  # too late for the view, and it will be told
+    assert not lease.keeps(2)  # too late for the view, and it gets an error
 
 
 def test_a_lease_that_others_dropped_cannot_be_renewed() -> None:
@@ -104,32 +106,30 @@ def test_a_lease_that_others_dropped_cannot_be_renewed() -> None:
 
 
 def test_the_state_that_is_held_is_the_one_that_is_returned() -> None:
-    """If the update was slow, others may have gone on before it is known to be there."""
+    """Others may have gone on before the update is known to be there."""
     store, lease, hand = leased()
     calls: list[int] = []
 
-    def slow(draft: Draft[Manifest], manifest: Manifest) -> None:
+    def edit(draft: Draft[Manifest], manifest: Manifest) -> None:
         draft.message.wal_id_last_seen = 1
         calls.append(manifest.wal_id_last_seen)
-        hand.ms += 600
 
-    honest = store.latest
+    honest = store._is_current
 
-    def latest() -> tuple[int, Manifest] | None:
-        if calls:
-            store.latest = honest  # type: ignore[method-assign]
-            store.update(seen(2))
-        return honest()
+    def is_current(name: str, manifest: Manifest) -> bool:
+        store._is_current = honest  # type: ignore[method-assign]
+        ManifestStore(store._bucket, hand.runtime).update(seen(2))
+        return honest(name, manifest)
 
-    store.latest = latest  # type: ignore[method-assign]
-    manifest_id, manifest = lease.move(slow)
+    store._is_current = is_current  # type: ignore[method-assign]
+    manifest_id, manifest = lease.move(edit)
     assert (manifest_id, manifest.wal_id_last_seen) == (2, 1)
     assert store.ids() == [1, 2, 3]
     assert calls == [0]
 
 
 @pytest.mark.parametrize(("slept_ms", "error"), [(9000, UnavailableError), (100, CorruptError)])
-def test_a_state_that_is_gone_before_it_is_read(slept_ms: int, error: type[Exception]) -> None:
+def test_a_state_deleted_before_it_is_read_raises(slept_ms: int, error: type[Exception]) -> None:
     """After an update that others followed: it expired if time has passed, else it is a loss."""
     bucket, store, hand = open_store()
     lease = Lease(store, hand.runtime, ttl_ms=9000)
@@ -145,3 +145,40 @@ def test_a_state_that_is_gone_before_it_is_read(slept_ms: int, error: type[Excep
     store.update = update  # type: ignore[method-assign]
     with pytest.raises(error):
         lease.move(nothing)
+
+
+def no_lease_lasts_longer_than_its_snapshot(step: Callable[[Lease], object]) -> None:
+    """While an update takes its time, others may see the expiry that was asked for before it."""
+    store, lease, hand = leased()
+    lease.move(nothing)
+    hand.ms += 2000
+    honest = store.update
+
+    def slow(change: Change) -> tuple[int, Manifest]:
+        done = honest(change)
+        hand.ms += 5000
+        return done
+
+    store.update = slow  # type: ignore[method-assign]
+    step(lease)
+    hand.ms += 3999
+    assert not lease.has_lapsed
+    hand.ms += 1
+    assert lease.has_lapsed
+
+
+STEPS: dict[str, Callable[[Lease], object]] = {
+    "move": lambda lease: lease.move(nothing),
+    "renew": lambda lease: lease.renew(),
+}
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_the_time_of_a_lease_is_taken_before_the_update(
+    step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    no_lease_lasts_longer_than_its_snapshot(STEPS[step])
+    bug = "self._renewed_ms = before_ms", "self._renewed_ms = self._runtime.monotonic_ms()"
+    rewrite(monkeypatch, Lease, step, *bug)
+    with pytest.raises(AssertionError):
+        no_lease_lasts_longer_than_its_snapshot(STEPS[step])

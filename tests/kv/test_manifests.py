@@ -1,9 +1,12 @@
+from typing import Any
+
 import pytest
 from tests.kv.stores import Hand
 
+from holdfast.bucket.bucket import Buffer, ObjectInfo
 from holdfast.bucket.memory import MemoryBucket
 from holdfast.errors import CorruptError
-from holdfast.formats.manifest import Manifest
+from holdfast.formats.manifest import Manifest, decode_manifest
 from holdfast.kv.manifests import Change, ManifestStore
 from holdfast.kv.names import manifest_name
 from holdfast.testing.log_contract import run_all
@@ -33,7 +36,7 @@ def seen(wal_id: int) -> Change:
 
 def test_ids_begin_at_one_and_rise_by_one() -> None:
     bucket, store, _ = open_store()
-    assert store.create(FIRST)[0] == 1
+    assert not store.create(FIRST)  # it was created by open_store
     assert store.update(seen(5))[0] == 2
     assert store.update(seen(6))[0] == 3
     latest = store.latest()
@@ -57,7 +60,7 @@ def test_without_a_store_there_is_nothing_to_update() -> None:
         store.update(seen(1))
 
 
-def test_who_loses_the_slot_begins_again_from_what_won() -> None:
+def test_an_update_that_loses_its_id_starts_again() -> None:
     bucket, store, hand = open_store()
     rival = ManifestStore(bucket, hand.runtime)
     calls: list[int] = []
@@ -145,7 +148,7 @@ def test_a_manifest_collected_between_list_and_get_is_passed_over() -> None:
     assert (latest[0], latest[1].wal_id_last_seen) == (2, 9)
 
 
-def test_damage_is_told_and_other_files_are_passed_over() -> None:
+def test_damage_raises_and_foreign_files_are_skipped() -> None:
     bucket, store, _ = open_store()
     bucket.put_if_absent(manifest_name(2) + ".temporary", b"half")
     assert store.ids() == [1]
@@ -154,12 +157,13 @@ def test_damage_is_told_and_other_files_are_passed_over() -> None:
         store.latest()
 
 
-def test_a_creator_who_was_slow_finds_what_the_others_made() -> None:
+def test_a_slow_creator_finds_the_manifest_of_another() -> None:
     bucket, store, hand = open_store()
     store.update(seen(3))
     bucket.delete(manifest_name(1))  # collected
     late = ManifestStore(bucket, hand.runtime)
-    manifest_id, manifest = late.create(FIRST)
+    assert not late.create(FIRST)
+    manifest_id, manifest = late.current()
     assert (manifest_id, manifest.wal_id_last_seen) == (2, 3)
 
 
@@ -176,3 +180,75 @@ def test_an_unchanged_manifest_is_read_once() -> None:
     assert third[1].wal_id_last_seen == 4
     bucket.delete(*[manifest_name(i) for i in store.ids()])
     assert store.latest() is None
+
+
+def test_an_update_whose_id_was_collected_is_made_again() -> None:
+    """The process was frozen before its create, and its clocks stood still."""
+    bucket, store, hand = open_store()
+    rival = ManifestStore(bucket, hand.runtime)
+    calls: list[int] = []
+
+    def change(manifest_id: int, manifest: Manifest) -> Manifest | None:
+        calls.append(manifest_id)
+        if len(calls) == 1:
+            for number in range(2, 6):
+                rival.update(seen(number))
+            bucket.delete(*(manifest_name(i) for i in rival.ids()[:-1]))
+        return seen(100)(manifest_id, manifest)
+
+    manifest_id, manifest = store.update(change)
+    assert calls == [1, 5]
+    current = ManifestStore(bucket, hand.runtime).current()
+    assert (manifest_id, manifest) == current
+    assert current[1].wal_id_last_seen == 100
+
+
+def test_the_second_look_costs_one_listing() -> None:
+    calls: list[str] = []
+
+    class Counting(MemoryBucket):
+        def get(self, name: str) -> bytes:
+            calls.append("get")
+            return super().get(name)
+
+        def list(self, prefix: str, after: str = "") -> list[ObjectInfo]:
+            calls.append("list")
+            return super().list(prefix, after)
+
+    store = ManifestStore(Counting(), Hand().runtime)
+    store.create(FIRST)
+    store.update(seen(1))
+    calls.clear()
+    store.update(seen(2))
+    store.current()
+    assert calls == ["list", "list", "list"]
+    assert (
+        store.current()[1].unique_id
+        == decode_manifest(store._bucket.get(manifest_name(3))).unique_id
+    )
+
+
+def test_a_store_is_not_created_twice_by_a_process_that_was_frozen() -> None:
+    bucket, hand = MemoryBucket(), Hand()
+
+    class Frozen(MemoryBucket):
+        def put_if_absent(self, name: str, data: Buffer, **metadata: Any) -> None:
+            if not self._objects:
+                rival = ManifestStore(bucket, hand.runtime)
+                assert rival.create(FIRST)
+                for number in (1, 2):
+                    rival.update(seen(number))
+                rival.update(_raise_boundary)
+                bucket.delete(manifest_name(1))
+                self._objects, self._names = bucket._objects, bucket._names
+            super().put_if_absent(name, data, **metadata)
+
+    assert not ManifestStore(Frozen(), hand.runtime).create(FIRST)
+
+
+def _raise_boundary(manifest_id: int, manifest: Manifest) -> Manifest | None:
+    if manifest.manifest_gc_boundary:
+        return None
+    draft = manifest.edit()
+    draft.message.manifest_gc_boundary = manifest_id
+    return draft.freeze()

@@ -6,9 +6,11 @@ import pytest
 from tests.kv.stores import Hand, collect, compact
 
 from holdfast.bucket.memory import MemoryBucket
+from holdfast.doors import open_kv, read_kv
 from holdfast.errors import FencedError
-from holdfast.kv import Db, Options, Reader
-from holdfast.kv.reading import PinnedView
+from holdfast.kv import Kv, KvReader
+from holdfast.kv.options import KvOptions
+from holdfast.kv.view import PinnedView
 
 State = dict[bytes, bytes]
 
@@ -24,21 +26,21 @@ class Life:
         self.db = self.open()
         self.readers = [self.reader()]
 
-    def open(self) -> Db:
-        options = Options(
+    def open(self) -> Kv:
+        options = KvOptions(
             flush_ms=None,
             watch_ms=None,
             flush_bytes=self.random.choice([1, 2000, 10_000]),
             skip_memtable_bytes=self.random.choice([1000, 10_000]),
-            max_parallel_writes=self.random.choice([1, 1, 2, 4]),
-            memory_bytes=self.random.choice([0, 2000, 2**20]),
-            cache_bytes=self.random.choice([0, 2**20]),
+            parallel_writes_max=self.random.choice([1, 1, 2, 4]),
+            memory_bytes_max=self.random.choice([0, 2000, 2**20]),
+            cache_bytes_max=self.random.choice([0, 2**20]),
         )
-        return Db(self.bucket, options, runtime=self.hand.runtime)
+        return open_kv(self.bucket, create=True, runtime=self.hand.runtime, **options)
 
-    def reader(self) -> Reader:
+    def reader(self) -> KvReader:
         lazy, memory = self.random.random() < 0.3, self.random.choice([0, 2000, 2**20])
-        return Reader(self.bucket, lazy=lazy, memory_bytes=memory, runtime=self.hand.runtime)
+        return read_kv(self.bucket, lazy=lazy, memory_bytes_max=memory, runtime=self.hand.runtime)
 
     def key(self) -> bytes:
         return b"%02d" % self.random.randrange(40)
@@ -147,7 +149,7 @@ class Life:
         with pytest.raises(FencedError):
             old.close()
 
-    def survive(self, db: Db) -> None:
+    def survive(self, db: Kv) -> None:
         self.views.clear()
         last = db._queue.seq
         assert self.acked <= last < len(self.history)

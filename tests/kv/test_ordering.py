@@ -3,7 +3,7 @@ import random
 import pyarrow as pa
 import pytest
 
-from holdfast.kv.ordering import common_prefix, distinct_order, sort_order
+from holdfast.kv.merging import common_prefix, distinct_order, sort_order
 
 
 def _keys(seed: int) -> list[bytes]:

@@ -3,8 +3,9 @@ import pickle
 import pytest
 
 from holdfast.bucket.memory import MemoryBucket
+from holdfast.doors import open_kv
 from holdfast.errors import CorruptError
-from holdfast.kv import Db
+from holdfast.kv import Kv
 from holdfast.kv.compaction import Compactor
 from holdfast.kv.manifests import ManifestStore
 from holdfast.kv.names import wal_name
@@ -38,9 +39,9 @@ class Counting:
 
 
 @pytest.fixture
-def db() -> Db:
+def db() -> Kv:
     """Two runs and an SST of L0 that overlap, and a WAL."""
-    db = Db.open(MemoryBucket(), flush_ms=None, watch_ms=None, maintain=False)
+    db = open_kv(MemoryBucket(), create=True, flush_ms=None, watch_ms=None, maintain=False)
     for part in range(3):
         db.write({b"k%04d" % i: b"%d" % part * 40 for i in range(part, 900, part + 1)}).result()
         if part < 2:
@@ -51,7 +52,7 @@ def db() -> Db:
     return db
 
 
-def tasks_of(db: Db, start: bytes, stop: bytes | None, task_size: int = 1 << 12) -> list[ScanTask]:
+def tasks_of(db: Kv, start: bytes, stop: bytes | None, task_size: int = 1 << 12) -> list[ScanTask]:
     state = newest(db.bucket, RUNTIME)
     return plan_scan(db.bucket, state, RUNTIME, start=start, stop=stop, task_size=task_size)
 
@@ -67,7 +68,7 @@ def tasks_of(db: Db, start: bytes, stop: bytes | None, task_size: int = 1 << 12)
         (b"zzz", None),
     ],
 )
-def test_all_tasks_together_are_the_scan(db: Db, start: bytes, stop: bytes | None) -> None:
+def test_all_tasks_together_are_the_scan(db: Kv, start: bytes, stop: bytes | None) -> None:
     tasks = [pickle.loads(pickle.dumps(task)) for task in tasks_of(db, start, stop)]
     found = [
         (key, value)
@@ -80,7 +81,7 @@ def test_all_tasks_together_are_the_scan(db: Db, start: bytes, stop: bytes | Non
         assert len(tasks) > 8
 
 
-def test_what_is_outside_of_the_range_is_not_read(db: Db) -> None:
+def test_what_is_outside_of_the_range_is_not_read(db: Kv) -> None:
     Compactor(db.bucket, options=SMALL).compact_everything()
     db.refresh()
 
@@ -97,9 +98,9 @@ def test_what_is_outside_of_the_range_is_not_read(db: Db) -> None:
     assert tasks_of(db, b"zz", None) == []
 
 
-def test_a_pinned_state_stays_and_shows_the_wal_of_its_moment(db: Db) -> None:
+def test_a_pinned_state_stays_and_shows_its_wal(db: Kv) -> None:
     before = list(db.items())
-    kept = pinned(db.bucket, RUNTIME, 600)
+    kept = pinned(db.bucket, RUNTIME, 600_000)
     db.write({b"k0001": b"later", b"k0002": None}).result()
     Compactor(db.bucket, options=SMALL).compact_everything()
     state = state_of(db.bucket, ManifestStore(db.bucket, RUNTIME).get(kept.manifest_id))
@@ -107,5 +108,15 @@ def test_a_pinned_state_stays_and_shows_the_wal_of_its_moment(db: Db) -> None:
     rows = [row for rows in scan_task(db.bucket, task, RUNTIME) for row in rows.to_pairs()]
     assert [(key, value) for key, value, _ in rows] == before
     db.bucket.delete(wal_name(state.wal[0][0]))
-    with pytest.raises(CorruptError, match="not all are there"):
+    with pytest.raises(CorruptError, match="some are missing"):
         state_of(db.bucket, state.manifest)
+
+
+def test_an_sst_that_is_not_the_one_of_the_manifest_is_refused(db: Kv) -> None:
+    (task,) = tasks_of(db, b"", None, task_size=1 << 30)
+    run = next(run for run in task.sources if len(run) > 1)
+    data = db.bucket.get(run[1].name)
+    db.bucket.delete(run[0].name)
+    db.bucket.put_if_absent(run[0].name, data)
+    with pytest.raises(CorruptError, match="not the SST that the manifest names"):
+        list(scan_task(db.bucket, task, RUNTIME))

@@ -1,6 +1,7 @@
 import pytest
 
 from holdfast.bucket.memory import MemoryBucket
+from holdfast.doors import open_kv, read_kv
 from holdfast.errors import CorruptError
 from holdfast.formats.sst import Rows, decode_info, encode_sst
 from holdfast.kv.tables import Cache, Table
@@ -100,7 +101,7 @@ def test_a_tiny_cache_is_slow_and_right() -> None:
 
 
 @pytest.mark.parametrize("at", [20, len(DATA) // 2, len(DATA) - 60])
-def test_damage_is_told_with_the_objects_name(at: int) -> None:
+def test_damage_names_the_object(at: int) -> None:
     data = bytearray(DATA)
     data[at] ^= 1
     bucket = MemoryBucket()
@@ -110,19 +111,35 @@ def test_damage_is_told_with_the_objects_name(at: int) -> None:
         list(opened.scan(b"", None))
 
 
-def test_an_object_that_was_cut_is_told() -> None:
+def test_a_truncated_object_raises() -> None:
     bucket = MemoryBucket()
     bucket.put_if_absent("levels/x.sst", DATA[:-10])
-    with pytest.raises(CorruptError, match="bytes are due"):
+    with pytest.raises(CorruptError, match="cut short"):
         Table(bucket, Cache(2**20, Runtime()), "levels/x.sst", len(DATA)).get(b"1")
     with pytest.raises(FileNotFoundError):
         Table(bucket, Cache(2**20, Runtime()), "levels/y.sst", len(DATA)).get(b"1")
 
 
-def test_an_empty_sst_says_nothing() -> None:
+def test_an_empty_sst_has_no_rows() -> None:
     bucket = MemoryBucket()
     data = encode_sst(Rows.concat([]), writer_epoch=1, unique_id=bytes(16))
     bucket.put_if_absent("wal/x.sst", data)
     opened = Table(bucket, Cache(2**20, Runtime()), "wal/x.sst", len(data))
     assert opened.get(b"k") is None
     assert list(opened.scan(b"", None)) == []
+
+
+@pytest.mark.parametrize("size", [20_000, 40_000, 65_535])
+def test_an_sst_of_the_wal_with_long_keys_is_read(size: int) -> None:
+    """Its footer has the first and the last key, and is longer than what is read at first."""
+    bucket, runtime = MemoryBucket(), Runtime()
+    keys = [letter * size for letter in (b"a", b"b", b"c")]
+    with open_kv(bucket, create=True, memory_bytes_max=0, flush_ms=None, watch_ms=None) as kv:
+        kv.write(dict.fromkeys(keys, b"value")).result()
+        kv.put(b"d", b"value").result()
+        assert [kv.get(key) for key in keys] == [b"value"] * 3
+        assert len(list(kv.items())) == 4
+    with read_kv(bucket, memory_bytes_max=0, cache_bytes_max=0, runtime=runtime) as reader:
+        assert [reader.get(key) for key in keys] == [b"value"] * 3
+        assert reader.verify().verdict == "clean"
+        assert len(list(reader.items(reverse=True))) == 4

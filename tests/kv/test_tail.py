@@ -4,10 +4,9 @@ import pytest
 
 from holdfast.bucket.memory import MemoryBucket
 from holdfast.formats.sst import Kind, Rows, encode_sst
-from holdfast.kv.memtable import layer_of
+from holdfast.kv.memtable import Tail, layer_of
 from holdfast.kv.names import wal_name
 from holdfast.kv.tables import Cache
-from holdfast.kv.tail import Tail
 from holdfast.runtime import Runtime
 
 

@@ -6,15 +6,14 @@ from tests.kv.stores import Hand
 from tests.kv.upkeep import TINY, World
 
 from holdfast.bucket.memory import MemoryBucket
-from holdfast.errors import JobLostError
+from holdfast.errors import LeaseLostError
 from holdfast.formats.sst import Rows
 from holdfast.formats.sst.block import Compression
 from holdfast.kv.bulk import BulkLoad, write_sorted
 from holdfast.kv.cas.two_phase import TwoPhaseBucket
 from holdfast.kv.names import LEVELS, level_name
 from holdfast.kv.plans import CompactionOptions, Plan
-from holdfast.kv.sources import cuts
-from holdfast.kv.tasks import Merged, Task, cut, merge_task
+from holdfast.kv.tasks import Merged, Task, cut, cuts, merge_task
 from holdfast.testing.sim_records import SimRecords
 
 
@@ -101,6 +100,6 @@ def test_a_task_whose_job_was_ended_and_retired_ends_too() -> None:
     world = World(1, bucket, hand)
     load = BulkLoad(bucket, hand.runtime, TINY)
     bucket.retire(LEVELS, level_name(load.job.job.base + 2**32 - 1))
-    with pytest.raises(JobLostError, match="refused"):
+    with pytest.raises(LeaseLostError, match="refused"):
         write_sorted(bucket, load.job, [Rows.from_pairs([(b"a", b"1", 0)])], hand.runtime)
     world.check()

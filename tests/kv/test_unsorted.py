@@ -4,8 +4,8 @@ from collections.abc import Sequence
 import pytest
 
 from holdfast.bucket.memory import MemoryBucket
+from holdfast.doors import open_kv, read_kv
 from holdfast.formats.sst import Rows
-from holdfast.kv import Db, Reader
 from holdfast.kv.bulk import BulkLoad
 from holdfast.kv.gc import GarbageCollector, GcOptions
 from holdfast.kv.names import level_name
@@ -32,7 +32,9 @@ def some_pairs(seed: int, count: int, keys: int) -> list[tuple[bytes, bytes | No
 
 def new_store() -> MemoryBucket:
     bucket = MemoryBucket()
-    Db.open(bucket, flush_ms=None, watch_ms=None, maintain=False, gc_min_age_ms=0).close()
+    open_kv(
+        bucket, create=True, flush_ms=None, watch_ms=None, maintain=False, gc_min_age_ms=0
+    ).close()
     return bucket
 
 
@@ -49,7 +51,7 @@ def test_the_last_of_a_key_counts_however_runs_are_cut(
     arranged = arrange(bucket, load.job, written, RUNTIME, joined_size_max=joined_size_max)
     assert len(arranged) == runs
     assert load.commit_runs(arranged)
-    with Reader.open(bucket) as reader:
+    with read_kv(bucket) as reader:
         assert dict(reader.items()) == {k: v for k, v in dict(pairs).items() if v is not None}
 
 
@@ -63,14 +65,14 @@ def test_runs_that_do_not_overlap_become_one_without_being_read() -> None:
     assert load.commit_runs([one])
 
 
-def test_a_key_that_comes_twice_can_be_an_error() -> None:
+def test_a_duplicate_key_can_be_an_error() -> None:
     bucket = new_store()
     load = BulkLoad(bucket, RUNTIME, OPTIONS)
     twice: list[tuple[bytes, bytes | None]] = [(b"a", b"1"), (b"b", b"2"), (b"a", b"3")]
-    with pytest.raises(ValueError, match="b'a' came twice"):
+    with pytest.raises(ValueError, match="duplicate keys: b'a'"):
         write_runs(bucket, load.job, chunks(twice, 9), RUNTIME, unique=True)
     runs = write_runs(bucket, load.job, chunks(twice, 2), RUNTIME, run_size=1, unique=True)
-    with pytest.raises(ValueError, match="1 keys came twice"):
+    with pytest.raises(ValueError, match="duplicate keys: 1"):
         arrange(bucket, load.job, runs, RUNTIME, unique=True)
     with pytest.raises(ValueError, match="repartitionByRange"):
         arrange(bucket, load.job, runs, RUNTIME, unique=True, joined_size_max=0)
@@ -82,7 +84,7 @@ def test_an_equal_key_is_seen_across_chunks(monkeypatch: pytest.MonkeyPatch) -> 
     pairs = some_pairs(2, 40, 5)
     load = BulkLoad(bucket, RUNTIME, OPTIONS)
     load.commit_runs(write_runs(bucket, load.job, chunks(pairs, 7), RUNTIME))
-    with Reader.open(bucket) as reader:
+    with read_kv(bucket) as reader:
         assert dict(reader.items()) == {k: v for k, v in dict(pairs).items() if v is not None}
 
 
@@ -93,7 +95,7 @@ def test_a_shared_load_is_registered_once_and_committed_once() -> None:
     run = write_runs(bucket, second.job, chunks([(b"k", b"v")], 1), RUNTIME)
     assert BulkLoad(bucket, RUNTIME, OPTIONS, job=second.job).commit_runs(run)
     assert BulkLoad(bucket, RUNTIME, OPTIONS, id=b"i" * 16).is_committed
-    with Reader.open(bucket) as reader:
+    with read_kv(bucket) as reader:
         assert list(reader.items()) == [(b"k", b"v")]
 
 
@@ -103,12 +105,12 @@ def test_what_a_twin_or_a_dead_attempt_has_written_is_garbage() -> None:
     load = BulkLoad(bucket, RUNTIME, OPTIONS)
     attempts = [write_runs(bucket, load.job, chunks(pairs, 30), RUNTIME) for _ in range(3)]
     load.commit_runs(arrange(bucket, load.job, attempts[1], RUNTIME))
-    with Reader.open(bucket, lazy=True) as reader:
+    with read_kv(bucket, lazy=True) as reader:
         assert dict(reader.items()) == {k: v for k, v in dict(pairs).items() if v is not None}
         named = {level_name(int(sst)) for sst in reader.manifest.sst_ids}
     wasted = {level_name(sst.id) for i in (0, 2) for run in attempts[i] for sst in run}
     options = GcOptions(clock_skew_max_ms=0, other_age_ms=0)
-    with Db.open(bucket, flush_ms=None, watch_ms=None, maintain=False):
+    with open_kv(bucket, create=True, flush_ms=None, watch_ms=None, maintain=False):
         GarbageCollector(bucket, RUNTIME, options).collect()
     assert {info.name for info in bucket.list("levels")} == named
     assert not named & wasted

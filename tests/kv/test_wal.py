@@ -8,10 +8,10 @@ from holdfast.errors import CorruptError, FencedError, LockedError
 from holdfast.formats.manifest import Manifest
 from holdfast.formats.sst import EMPTY, Info, decode_info
 from holdfast.kv import wal
-from holdfast.kv.leases import Lease
 from holdfast.kv.manifests import ManifestStore
 from holdfast.kv.names import wal_name
 from holdfast.kv.opening import TakeOver
+from holdfast.kv.snapshots import Lease
 from holdfast.kv.wal import Fencing, Tenure, WalWriter, Window, create, encode, winner_of
 
 GC_MIN_AGE_MS = 1000
@@ -96,7 +96,7 @@ def test_a_new_writer_tries_the_next_id_when_an_older_one_was_faster() -> None:
         one.write(one.begin())
 
 
-def test_two_writers_with_one_epoch_must_never_go_on() -> None:
+def test_two_writers_with_one_epoch_are_refused() -> None:
     world = World()
     world.open()
     two = world.bump()
@@ -164,7 +164,7 @@ def test_three_writers_at_once() -> None:
     assert [world.info(i).row_count for i in range(1, 8)] == [0, 0, 0, 1, 0, 0, 0]
 
 
-def test_who_lists_before_raising_the_epoch_never_fences_inside_a_newer_writers_rows() -> None:
+def test_a_slow_opener_never_fences_among_a_newer_writers_ids() -> None:
     world = World()
     world.open()
     two = world.bump()  # lists, raises the epoch, and stalls
@@ -273,7 +273,7 @@ def test_an_older_writers_object_above_its_fence_is_never_written_around() -> No
         two.write(wal_id)
 
 
-def test_our_own_object_is_no_conflict() -> None:
+def test_our_own_object_does_not_conflict() -> None:
     world = World()
     data = encode(rows_of(a=b"1"), 7, world.hand.runtime)
     create(world.bucket, wal_name(1), data, 7)
@@ -281,7 +281,7 @@ def test_our_own_object_is_no_conflict() -> None:
     assert winner_of(world.bucket, wal_name(2), data) is None
 
 
-def test_a_busy_writer_cannot_starve_the_next_one_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_busy_writer_cannot_starve_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wal, "FENCE_LOSSES_MAX", 5)
     world = World()
     one = world.open()

@@ -8,10 +8,10 @@ from tests.kv.stores import Hand
 
 from holdfast.errors import FencedError, PoisonedError, UnavailableError
 from holdfast.formats.sst import Rows
-from holdfast.kv.flushes import Flush
-from holdfast.kv.handles import WriteHandle
-from holdfast.kv.options import Limits
+from holdfast.handle import Handle
+from holdfast.kv.options import Options
 from holdfast.kv.write_queue import WriteQueue
+from holdfast.kv.writes import Flush, WriteHandle
 from holdfast.runtime import Runtime
 from holdfast.testing.log_contract import run_all
 
@@ -27,8 +27,9 @@ class Rig:
         runtime = runtime or self.hand.runtime
         self.workers = runtime.workers(4)
         self.queue = WriteQueue(
-            Limits(**limits),  # type: ignore[arg-type]
+            Options(**limits),  # type: ignore[arg-type]
             runtime,
+            Handle("the kv store"),
             self.workers,
             first_id=1,
             last_seq=0,
@@ -53,7 +54,7 @@ class Rig:
         return {wal_id: rows.keys.to_pylist() for wal_id, rows in sorted(self.wal.items())}
 
 
-def test_who_waits_writes_for_all() -> None:
+def test_a_waiting_thread_writes_for_all() -> None:
     rig = Rig()
     first, second = rig.put(b"b"), rig.put(b"a")
     assert not first.done()
@@ -73,7 +74,7 @@ def test_the_last_of_a_key_is_written_once() -> None:
 
 
 def test_acknowledgements_come_in_order() -> None:
-    rig = Rig(max_parallel_writes=2)
+    rig = Rig(parallel_writes_max=2)
     a = rig.put(b"a")
     first = rig.begin()
     b = rig.put(b"b")
@@ -89,7 +90,7 @@ def test_acknowledgements_come_in_order() -> None:
 
 
 def test_out_of_order_acknowledgements_are_an_option() -> None:
-    rig = Rig(max_parallel_writes=2, ordered_acks=False)
+    rig = Rig(parallel_writes_max=2, ordered_acks=False)
     a = rig.put(b"a")
     first = rig.begin()
     b = rig.put(b"b")
@@ -103,8 +104,8 @@ def test_out_of_order_acknowledgements_are_an_option() -> None:
     assert b.result() == 2
 
 
-def test_what_is_acknowledged_behind_a_gap_does_not_land() -> None:
-    rig = Rig(max_parallel_writes=3, ordered_acks=False)
+def test_a_write_acknowledged_after_a_gap_is_not_visible() -> None:
+    rig = Rig(parallel_writes_max=3, ordered_acks=False)
     handles, flushes = [], []
     for key in (b"a", b"b", b"c"):
         handles.append(rig.put(key))
@@ -124,8 +125,8 @@ def test_what_is_acknowledged_behind_a_gap_does_not_land() -> None:
     ]
 
 
-def test_ordered_writes_behind_a_failed_one_fail_too() -> None:
-    rig = Rig(max_parallel_writes=3)
+def test_ordered_writes_after_a_failed_one_fail_too() -> None:
+    rig = Rig(parallel_writes_max=3)
     handles, flushes = [], []
     for key in (b"a", b"b", b"c"):
         handles.append(rig.put(key))
@@ -160,8 +161,8 @@ def fail_with(error: Exception) -> Callable[[int, Rows], int]:
 def test_a_batch_stays_together_and_a_big_one_stays_alone() -> None:
     rig = Rig(flush_bytes=1000, skip_memtable_bytes=500)
     rig.put(b"a")
-    rig.queue.put_all([(b"b", b"1"), (b"c", None)], 200)
-    rig.queue.put_all([(b"d", b"1"), (b"e", b"2"), (b"d", b"3")], 600)
+    rig.queue.put_all([b"b", b"c"], [b"1", None], 200)
+    rig.queue.put_all([b"d", b"e", b"d"], [b"1", b"2", b"3"], 600)
     last = rig.put(b"f")
     assert rig.hand.steps  # a big one is flushed soon
     last.result()
@@ -198,7 +199,7 @@ def test_frozen_memtables_are_joined_as_they_come() -> None:
 
 def test_puts_wait_while_too_much_is_unflushed() -> None:
     go, entered = threading.Event(), threading.Event()
-    rig = Rig(runtime=Runtime(), flush_bytes=200, max_unflushed_bytes=400)
+    rig = Rig(runtime=Runtime(), flush_bytes=200, unflushed_bytes_max=400)
 
     def write(wal_id: int, rows: Rows) -> int:
         entered.set()
@@ -229,9 +230,9 @@ def test_puts_wait_while_too_much_is_unflushed() -> None:
     ]
 
 
-def test_who_waits_for_room_hears_of_a_failure() -> None:
+def test_a_put_that_waits_for_room_raises_after_a_failure() -> None:
     go = threading.Event()
-    rig = Rig(runtime=Runtime(), flush_bytes=200, max_unflushed_bytes=400)
+    rig = Rig(runtime=Runtime(), flush_bytes=200, unflushed_bytes_max=400)
 
     def write(wal_id: int, rows: Rows) -> int:
         assert go.wait(10)
@@ -255,7 +256,7 @@ def test_a_wait_may_take_too_long() -> None:
     assert handle.result(timeout=0) == 1
 
 
-def test_an_interrupted_leader_poisons_and_leaves_nobody_waiting() -> None:
+def test_an_interrupted_leader_poisons_and_leaves_no_thread_waiting() -> None:
     rig = Rig()
     handle = rig.put(b"a")
     flush = rig.begin()
@@ -271,7 +272,7 @@ def test_an_interrupted_leader_poisons_and_leaves_nobody_waiting() -> None:
 
 
 def test_many_threads_share_few_flushes() -> None:
-    rig = Rig(runtime=Runtime(), max_parallel_writes=2)
+    rig = Rig(runtime=Runtime(), parallel_writes_max=2)
 
     def write(wal_id: int, rows: Rows) -> int:
         time.sleep(0.002)
@@ -337,8 +338,8 @@ def test_an_awaiting_task_may_be_cancelled() -> None:
 
 
 def test_limits_are_checked() -> None:
-    with pytest.raises(ValueError, match="at least one byte"):
-        Limits(flush_bytes=0)
-    with pytest.raises(ValueError, match="0 parallel writes"):
-        Limits(max_parallel_writes=0)
-    assert repr(Rig().put(b"k")) == "WriteHandle(seq=1, pending)"
+    with pytest.raises(ValueError, match="flush_bytes is 0"):
+        Options(flush_bytes=0)
+    with pytest.raises(ValueError, match="parallel_writes_max is 0"):
+        Options(parallel_writes_max=0)
+    assert repr(Rig().put(b"k")) == "<Submitted: pending>"

@@ -9,17 +9,17 @@ from tests.kv.stores import Hand
 
 from holdfast.bucket.bucket import Bucket, Buffer, ObjectInfo
 from holdfast.bucket.memory import MemoryBucket
+from holdfast.doors import open_kv, read_kv
 from holdfast.errors import UnavailableError
 from holdfast.formats.manifest import Manifest
 from holdfast.formats.sst import Rows
-from holdfast.kv import Db, Options
+from holdfast.kv import Kv
 from holdfast.kv.bulk import BulkLoad, write_sorted
 from holdfast.kv.compaction import Compactor
 from holdfast.kv.gc import GarbageCollector, GcReport
 from holdfast.kv.manifests import ManifestStore
 from holdfast.kv.names import LEVELS, MANIFESTS, WAL, ids, level_name, manifest_name, wal_name
 from holdfast.kv.plans import CompactionOptions
-from holdfast.kv.reader import Reader
 
 Model = dict[bytes, bytes]
 Result = TypeVar("Result")
@@ -44,11 +44,15 @@ class World:
         self.snapshots: dict[UUID, tuple[int, Model]] = {}
         self.db = self.open()
 
-    def open(self) -> Db:
-        return Db.open(
+    def open(self) -> Kv:
+        return open_kv(
             self.bucket,
-            Options(flush_ms=None, watch_ms=None, gc_min_age_ms=MIN_AGE_MS),
+            create=True,
+            flush_ms=None,
+            watch_ms=None,
+            gc_min_age_ms=MIN_AGE_MS,
             runtime=self.hand.runtime,
+            maintain=False,
         )
 
     def key(self) -> bytes:
@@ -76,8 +80,8 @@ class World:
             apply(self.model, rows)
         return loaded
 
-    def snapshot(self, ttl_s: float | None) -> None:
-        made = self.db.snapshot(ttl_s)
+    def snapshot(self, ttl_ms: float | None) -> None:
+        made = self.db.snapshot(ttl_ms)
         self.snapshots[made.id] = (made.manifest_id, dict(self.model))
 
     def let_go(self) -> None:
@@ -86,7 +90,7 @@ class World:
         self.db.refresh()
 
     def forget_expired(self) -> None:
-        """Of a snapshot that has expired, nobody is told any more what it held."""
+        """Forget what an expired snapshot held."""
         there = {
             entry.id
             for entry in self.db.snapshots.list()
@@ -124,7 +128,7 @@ class World:
 
 def read(bucket: Bucket, hand: Hand, at: int | None = None) -> Model:
     """All rows, without a trace in the bucket."""
-    with Reader.open(bucket, at=at, lazy=True, runtime=hand.runtime) as reader:
+    with read_kv(bucket, at=at, lazy=True, runtime=hand.runtime) as reader:
         return dict(reader.items())
 
 

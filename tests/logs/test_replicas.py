@@ -3,21 +3,25 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 
-from holdfast.disk import OsDisk
-from holdfast.errors import CorruptError, HoldfastError, OutOfRangeError
-from holdfast.logs.replicas import Follower, Replicas
-from holdfast.logs.shanghai import Retention, ShanghaiGuest, ShanghaiLog
+from holdfast.disk import Disk, OsDisk
+from holdfast.errors import CorruptError, DivergedError, HoldfastError, OutOfRangeError
+from holdfast.logs.opening import FORMATS
+from holdfast.logs.replicas import Follower, Replica, Replicas
+from holdfast.logs.shanghai import Retention, ShanghaiLog, ShanghaiReader
 from holdfast.testing import PowerLost, SimDisk
 from holdfast.testing.log_contract import contents
 
 
 def test_register_acknowledge_list_forget() -> None:
-    replicas = Replicas(SimDisk(), now_ms=lambda: 5)
+    replicas = Replicas(SimDisk(), last_index=lambda: 8, now_ms=lambda: 5)
     assert replicas.list() == []
     replicas.register("b", 3)
     replicas.register("a")
@@ -37,7 +41,7 @@ def test_register_acknowledge_list_forget() -> None:
 
 @pytest.mark.parametrize("name", ["", "../x", "a/b", ".hidden", "a\0", "x" * 65, "é"])
 def test_names_are_plain(name: str) -> None:
-    with pytest.raises(ValueError, match="no replica name"):
+    with pytest.raises(ValueError, match="not a valid replica name"):
         Replicas(SimDisk()).register(name)
 
 
@@ -49,23 +53,25 @@ def test_a_state_that_cannot_be_read_stops_compaction(content: bytes) -> None:
     log.rotate()
     disk.create("replicas/b.json", content)
     with pytest.raises(CorruptError, match="register it again"):
-        log.compact(Retention(before=100))
+        log.trim(Retention(before=100))
     assert contents(log) == [b"x"]
 
 
 def test_an_acknowledgement_survives_any_crash() -> None:
     for dies_at in range(12):
         disk = SimDisk()
-        Replicas(disk).register("b", 1)
+        replicas = Replicas(disk, last_index=lambda: 2)
+        replicas.register("b", 1)
         disk.posix.operations, disk.posix.dies_at = 0, dies_at
         acknowledged = 1
         try:
-            Replicas(disk).acknowledge("b", 2)
+            replicas.acknowledge("b", 2)
             acknowledged = 2
         except PowerLost:
             pass
         for seed in range(20):
-            after = Replicas(disk.after_power_cut(Random(seed))).get("b").acknowledged
+            cut = Replicas(disk.after_power_cut(Random(seed)), last_index=lambda: 2)
+            after = cut.get("b").acknowledged
             assert acknowledged <= after <= 2
 
 
@@ -81,7 +87,7 @@ def test_a_follower_copies_in_bounded_batches_and_acknowledges() -> None:
     source_disk, source, target_disk = pair()
     target = ShanghaiLog(target_disk)
     replicas = Replicas(source_disk)
-    follower = Follower(ShanghaiGuest(source_disk), target, replicas, "b")
+    follower = Follower(ShanghaiReader(source_disk), target, replicas, "b")
     assert follower.lag == 50
     assert follower.step(size_max=1) == 1
     assert replicas.get("b").acknowledged == 1
@@ -101,7 +107,9 @@ def test_a_follower_resumes_after_any_crash_of_the_target() -> None:
         replicas = Replicas(source_disk)
         replicas.register("b", 0)
         try:
-            follower = Follower(ShanghaiGuest(source_disk), ShanghaiLog(target_disk), replicas, "b")
+            follower = Follower(
+                ShanghaiReader(source_disk), ShanghaiLog(target_disk), replicas, "b"
+            )
             while follower.step(size_max=100):
                 pass
         except PowerLost:
@@ -109,7 +117,7 @@ def test_a_follower_resumes_after_any_crash_of_the_target() -> None:
         acknowledged = replicas.get("b").acknowledged
         target = ShanghaiLog(target_disk.after_power_cut(Random(dies_at)))
         assert target.last_index >= acknowledged
-        follower = Follower(ShanghaiGuest(source_disk), target, replicas, "b")
+        follower = Follower(ShanghaiReader(source_disk), target, replicas, "b")
         while follower.step():
             pass
         assert contents(target) == contents(source)
@@ -121,15 +129,15 @@ def test_divergence_and_gaps_are_refused() -> None:
     target.append([b"something else"])
     replicas = Replicas(source_disk)
     with pytest.raises(HoldfastError, match="entry 1 differs"):
-        Follower(ShanghaiGuest(source_disk), target, replicas, "b")
+        Follower(ShanghaiReader(source_disk), target, replicas, "b")
     longer = ShanghaiLog(SimDisk(), first_index=60)
     longer.append([b"x"])
     with pytest.raises(HoldfastError, match="target ends at 60, the source at 50"):
-        Follower(ShanghaiGuest(source_disk), longer, replicas, "c")
+        Follower(ShanghaiReader(source_disk), longer, replicas, "c")
     for replica in replicas.list():
         replicas.forget(replica.name)
-    source.compact(Retention(before=40))
-    late = Follower(ShanghaiGuest(source_disk), ShanghaiLog(SimDisk()), replicas, "d")
+    source.trim(Retention(before=40))
+    late = Follower(ShanghaiReader(source_disk), ShanghaiLog(SimDisk()), replicas, "d")
     with pytest.raises(OutOfRangeError, match="start a new target there"):
         late.step()
 
@@ -152,7 +160,7 @@ def test_following_survives_kills_on_both_sides(tmp_path: Path) -> None:
         "import sys, time; from holdfast.disk import OsDisk;"
         "from holdfast.logs.replicas import *; from holdfast.logs.shanghai import *;"
         "d = OsDisk(sys.argv[1]);"
-        "f = Follower(ShanghaiGuest(d), ShanghaiLog(OsDisk(sys.argv[2])), Replicas(d), 'b');\n"
+        "f = Follower(ShanghaiReader(d), ShanghaiLog(OsDisk(sys.argv[2])), Replicas(d), 'b');\n"
         "while True: f.step(5000) or time.sleep(0.01)"
     )
     write = [sys.executable, "-m", "holdfast.testing.writer", str(source)]
@@ -174,8 +182,202 @@ def test_following_survives_kills_on_both_sides(tmp_path: Path) -> None:
     log, copy = ShanghaiLog(OsDisk(source)), ShanghaiLog(OsDisk(target))
     acknowledged = Replicas(OsDisk(source)).get("b").acknowledged
     assert 0 < acknowledged <= copy.last_index
-    follower = Follower(ShanghaiGuest(OsDisk(source)), copy, Replicas(OsDisk(source)), "b")
+    follower = Follower(ShanghaiReader(OsDisk(source)), copy, Replicas(OsDisk(source)), "b")
     while follower.step():
         pass
     assert copy.last_index == log.last_index
     assert contents(copy) == contents(log)
+
+
+PAIRS = [(one, two) for one in FORMATS for two in FORMATS]
+
+
+def opened(format: str, disk: Disk, **options: Any) -> Any:
+    return FORMATS[format].open_writer(disk, **options)
+
+
+def many(*numbers: int) -> list[bytes]:
+    return [b"%d" % number for number in numbers]
+
+
+def roll_back(path: Path, format: str, log: Any, last: int) -> Any:
+    """End the log at `last`, as its owner or an operator with a backup does; return the owner."""
+    if format != "shanghai":
+        log.truncate_tail(last)
+        return log
+    kept = [log.read(index) for index in range(1, last + 1)]
+    log.close()
+    for file in path.iterdir():
+        if file.is_file():
+            file.unlink()
+    log = opened(format, OsDisk(path), segment_size_max=4096)
+    log.append(kept)
+    return log
+
+
+@pytest.mark.parametrize(("one", "two"), PAIRS)
+@pytest.mark.parametrize("rewritten", [many(*range(106, 116)), many(106, 107, 108, 109, 10, 11)])
+def test_a_running_follower_stops_when_its_source_was_rolled_back(
+    tmp_path: Path, one: str, two: str, rewritten: list[bytes]
+) -> None:
+    """Also if the entries end as before: 10 is the same, and 6..9 are others."""
+    disk = OsDisk(tmp_path / "source")
+    source = opened(one, disk, segment_size_max=4096)
+    source.append(many(*range(1, 11)))
+    target = opened(two, OsDisk(tmp_path / "target"))
+    replicas = Replicas(disk)
+    with FORMATS[one].open_reader(disk) as guest:
+        follower = Follower(guest, target, replicas, "b")
+        assert follower.step() == 10
+        assert follower.step() == 0
+        replicas.forget("b")
+        source = roll_back(tmp_path / "source", one, source, 5)
+        replicas.register("b", 5)
+        with pytest.raises(DivergedError, match="ends at 10, the source at 5"):
+            follower.step()
+        source.append(rewritten)
+        with pytest.raises(DivergedError, match="entry 6 differs"):
+            follower.step()
+        assert contents(target) == many(*range(1, 11))
+        with pytest.raises(DivergedError, match="entry 6 differs"):
+            Follower(guest, target, replicas, "b")
+
+
+@pytest.mark.parametrize("format", ["raft-wal", "file-log"])
+def test_a_follower_goes_on_if_the_same_entries_were_written_again(
+    tmp_path: Path, format: str
+) -> None:
+    disk = OsDisk(tmp_path / "source")
+    with (
+        opened(format, disk) as source,
+        opened(format, OsDisk(tmp_path / "target")) as target,
+        FORMATS[format].open_reader(disk) as guest,
+    ):
+        source.append(many(*range(1, 11)))
+        follower = Follower(guest, target, Replicas(disk), "b")
+        follower.step()
+        Replicas(disk).forget("b")
+        source.truncate_tail(5)
+        source.append(many(*range(6, 13)))
+        Replicas(disk).register("b", 10)
+        assert follower.step() == 2
+        assert contents(target) == many(*range(1, 13))
+
+
+@pytest.mark.parametrize("format", ["raft-wal", "file-log"])
+def test_a_rollback_during_a_step_is_divergence(tmp_path: Path, format: str) -> None:
+    """The source is rolled back after the batch was read, before it is acknowledged."""
+    disk = OsDisk(tmp_path / "source")
+    with (
+        opened(format, disk) as source,
+        opened(format, OsDisk(tmp_path / "target")) as target,
+        FORMATS[format].open_reader(disk) as guest,
+    ):
+        source.append(many(*range(1, 6)))
+
+        class Late(Replicas):
+            def acknowledge(self, name: str, index: int) -> Replica:
+                if source.last_index == 10:
+                    source.truncate_tail(7)
+                return super().acknowledge(name, index)
+
+        follower = Follower(guest, target, Late(disk), "b")
+        follower.step()
+        source.append(many(*range(6, 11)))
+        with pytest.raises(DivergedError, match="ends at 10, the source at 7"):
+            follower.step()
+        assert Replicas(disk).get("b").acknowledged == 5
+
+
+def removals(log: Any) -> dict[str, Callable[[int], object]]:
+    """The calls that remove the first entries of a log, up to an index."""
+    found: dict[str, Callable[[int], object]] = {}
+    if hasattr(log, "truncate_head"):
+        found["truncate_head"] = lambda index: log.truncate_head(index + 1)
+        found["delete_range"] = lambda index: log.delete_range(1, index)
+    if hasattr(log, "create_snapshot"):
+        found["create_snapshot"] = lambda index: log.create_snapshot(index, b"state")
+        found["install_snapshot"] = lambda index: log.install_snapshot(
+            index, log.term_at(index), b"state"
+        )
+    found["trim"] = lambda index: log.trim(Retention(before=index + 1))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("format", "call"),
+    [
+        *(("raft-wal", call) for call in ("truncate_head", "delete_range", "trim")),
+        *(("file-log", call) for call in ("create_snapshot", "install_snapshot", "trim")),
+        ("shanghai", "trim"),
+    ],
+)
+def test_no_call_removes_what_a_replica_still_needs(format: str, call: str) -> None:
+    disk = SimDisk()
+    with closing(opened(format, disk)) as log:
+        for first in (1, 11, 21):
+            log.append(many(*range(first, first + 10)))
+            log.rotate()
+        replicas, remove = Replicas(disk), removals(log)[call]
+        replicas.register("b", 10)
+        if call == "trim":
+            remove(20)
+        else:
+            with pytest.raises(HoldfastError, match=r"replica b has acknowledged 10 .* forget it"):
+                remove(20)
+        assert log.first_index <= 11
+        follower = Follower(
+            FORMATS[format].open_reader(disk), opened(format, SimDisk()), replicas, "c"
+        )
+        if log.first_index == 1:
+            assert follower.step() > 0
+        replicas.forget("c")
+        log.append([b"31"])  # a refusal does not poison it
+        remove(10)
+        replicas.forget("b")
+        remove(20)
+        assert log.first_index == (1 if (format, call) == ("file-log", "trim") else 21)
+
+
+@pytest.mark.parametrize("format", ["raft-wal", "file-log"])
+def test_no_call_truncates_what_a_replica_has(format: str) -> None:
+    disk = SimDisk()
+    with closing(opened(format, disk)) as log:
+        log.append(many(*range(1, 11)))
+        Replicas(disk).register("b", 8)
+        with pytest.raises(HoldfastError, match="replica b has acknowledged 8"):
+            log.truncate_tail(7)
+        log.truncate_tail(8)
+        Replicas(disk).register("late", 0)
+        disk.create("replicas/broken.json", b"?")
+        with pytest.raises(CorruptError):
+            log.truncate_tail(8)
+        Replicas(disk).forget("broken")
+        log.append([b"more"])
+        assert log.last_index == 9
+
+
+def test_raft_may_remove_the_newest_entries_in_any_case() -> None:
+    """Raft has decided so.  The replica that has them stops."""
+    disk = SimDisk()
+    with closing(opened("raft-wal", disk)) as log:
+        log.append(many(*range(1, 11)))
+        Replicas(disk).register("b", 8)
+        log.delete_range(6, 10)
+        assert log.last_index == 5
+
+
+def test_a_step_of_a_follower_does_not_open_the_source_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its cost would grow with the number of segments."""
+    source_disk = SimDisk()
+    source = ShanghaiLog(source_disk, segment_size_max=100)
+    for number in range(20):
+        source.append([b"entry %d" % number])
+    replicas = Replicas(source_disk)
+    follower = Follower(ShanghaiReader(source_disk), ShanghaiLog(SimDisk()), replicas, "b")
+    monkeypatch.setattr(Replicas, "_read_last_index", None)  # which opens it
+    while follower.step():
+        pass
+    assert follower.lag == 0

@@ -1,6 +1,6 @@
 import pytest
 
-from holdfast.errors import CorruptError
+from holdfast.errors import ChangedError, CorruptError
 from holdfast.logs.log import SegmentInfo
 from holdfast.logs.raft_wal import RaftWal
 from holdfast.logs.replicas import Replica, Replicas
@@ -41,11 +41,11 @@ def test_age_counts_from_the_newest_entry_and_not_from_the_oldest() -> None:
     assert chosen(Retention(age_max_ms=0)) == [10, 20, 30]
 
 
-def test_the_active_segment_stays_whatever_is_asked() -> None:
+def test_the_active_segment_always_stays() -> None:
     assert chosen(Retention(before=10**9, age_max_ms=0, size_max=0)) == [10, 20, 30]
 
 
-def test_nothing_goes_that_a_replica_needs() -> None:
+def test_trim_keeps_what_a_replica_needs() -> None:
     slow, fast = Replica("slow", 19, 0), Replica("fast", 40, 0)
     assert chosen(Retention(before=10**9), fast, slow) == [10]
     plan = choose(SEGMENTS, Retention(before=10**9), [slow], 0)
@@ -54,44 +54,64 @@ def test_nothing_goes_that_a_replica_needs() -> None:
 
 
 def test_limits_must_say_something() -> None:
-    with pytest.raises(ValueError, match="say what may go"):
+    with pytest.raises(ValueError, match="pass at least one limit"):
         Retention()
-    with pytest.raises(ValueError, match="not negative"):
+    with pytest.raises(ValueError, match="must not be negative"):
         Retention(before=-1)
     with pytest.raises(ValueError, match="no replica is registered"):
         chosen(Retention(acknowledged=True))
 
 
+@pytest.fixture
+def disk() -> SimDisk:
+    return SimDisk()
+
+
 @pytest.fixture(params=[ShanghaiLog, RaftWal])
-def log(request: pytest.FixtureRequest) -> ShanghaiLog | RaftWal:
+def log(request: pytest.FixtureRequest, disk: SimDisk) -> ShanghaiLog | RaftWal:
     """Four segments of ten entries each: 1..40, payloads b'1'..b'40'."""
-    log: ShanghaiLog | RaftWal = request.param(SimDisk(), segment_size_max=10_000)
+    log: ShanghaiLog | RaftWal = request.param(disk, segment_size_max=10_000)
     for first in (1, 11, 21, 31):
         log.rotate()
         log.append([b"%d" % index for index in range(first, first + 10)])
     return log
 
 
-def test_compaction_removes_files_and_a_dry_run_does_not(log: ShanghaiLog | RaftWal) -> None:
-    before = set(log._disk.list())
-    plan = log.compact(Retention(before=25), dry_run=True)
-    assert set(log._disk.list()) == before
-    assert log.compact(Retention(before=25)) == plan
-    assert before - set(log._disk.list()) == {segment.name for segment in plan.removed}
+def test_trim_removes_files_and_a_plan_does_not(log: ShanghaiLog | RaftWal, disk: SimDisk) -> None:
+    before = set(disk.list())
+    plan = log.plan_trim(Retention(before=25))
+    assert set(disk.list()) == before
+    assert log.trim(Retention(before=25)) == plan
+    assert before - set(disk.list()) == {segment.name for segment in plan.removed}
     assert (len(plan.removed), log.first_index) == (2, 21)
     assert contents(log)[0] == b"21"
 
 
-def test_a_registered_replica_holds_compaction_back(log: ShanghaiLog | RaftWal) -> None:
-    replicas = Replicas(log._disk)
+def test_a_registered_replica_holds_trim_back(log: ShanghaiLog | RaftWal, disk: SimDisk) -> None:
+    replicas = Replicas(disk)
     replicas.register("b", 15)
-    assert log.compact(Retention(before=10**6)).first_index == 11
+    assert log.trim(Retention(before=10**6)).first_index == 11
     replicas.acknowledge("b", 40)
-    assert log.compact(Retention(before=10**6)).first_index == 31
+    assert log.trim(Retention(before=10**6)).first_index == 31
 
 
-def test_a_refused_compaction_harms_nothing(log: ShanghaiLog | RaftWal) -> None:
-    log._disk.create("replicas/broken.json", b"?")
+def test_a_refused_trim_harms_nothing(log: ShanghaiLog | RaftWal, disk: SimDisk) -> None:
+    disk.create("replicas/broken.json", b"?")
     with pytest.raises(CorruptError):
-        log.compact(Retention(before=25))
+        log.trim(Retention(before=25))
     log.append([b"goes on"])
+
+
+@pytest.mark.parametrize("format", [RaftWal, ShanghaiLog])
+def test_a_scan_beside_a_trim_by_the_same_owner_sees_no_damage(format: type) -> None:
+    """The files were removed by another thread of this process: they are not missing."""
+    with format(SimDisk()) as log:
+        for number in range(1, 7):
+            log.append([b"%d" % number])
+            log.rotate()
+        batches = log.scan()
+        assert next(batches).column("payload").to_pylist() == [b"1"]
+        log.trim(Retention(before=6))
+        with pytest.raises(ChangedError, match="read again"):
+            list(batches)
+        assert contents(log) == [b"6"]

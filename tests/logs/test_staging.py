@@ -12,7 +12,7 @@ import holdfast
 from holdfast.disk import OsDisk
 from holdfast.errors import CorruptError, DiskFullError, HoldfastError
 from holdfast.logs import staging
-from holdfast.logs.shanghai import ShanghaiGuest, ShanghaiLog
+from holdfast.logs.shanghai import ShanghaiLog, ShanghaiReader
 from holdfast.logs.staging import Staged, Transaction
 from holdfast.testing import Fault, PowerLost, SimDisk
 from holdfast.testing.log_contract import contents
@@ -141,13 +141,13 @@ def test_resuming_is_enough_once_the_intent_is_durable() -> None:
 
 def test_opening_a_log_finishes_what_was_interrupted(tmp_path: Path) -> None:
     disk = OsDisk(tmp_path)
-    with holdfast.create_log(tmp_path) as log:
+    with holdfast.create_log(tmp_path, format="shanghai") as log:
         log.append([b"before"])
         part = staging.stage(disk, "none-1-x", 0, [pa.record_batch({"payload": [b"x", b"y"]})])
         intent = staging._Intent(2, 2, (part.name,), False, None)
         log.append([b"x"])  # the crash came after the first of the two
     disk.create("staging/intent.json", json.dumps(asdict(intent)).encode())
-    guest = ShanghaiGuest(disk)
+    guest = ShanghaiReader(disk)
     assert contents(guest) == [b"before", b"x"]
     with holdfast.open_log(tmp_path) as log:
         assert contents(log) == [b"before", b"x", b"y"]
@@ -156,7 +156,7 @@ def test_opening_a_log_finishes_what_was_interrupted(tmp_path: Path) -> None:
 def fill_up(disk: SimDisk) -> None:
     """From the moment the intent is there, no room is left."""
     if disk.posix.exists("/sim/staging/intent.json"):
-        disk.posix.fault = Fault("enospc", 0, for_ever=True)
+        disk.posix.fault = Fault("enospc", 0, always=True)
 
 
 def test_a_full_disk_in_mid_commit_is_finished_later() -> None:
@@ -176,7 +176,7 @@ def test_a_full_disk_in_mid_commit_is_finished_later() -> None:
     assert contents(log) == [b"before", *FLAT]
 
 
-def test_a_stranger_between_is_noticed() -> None:
+def test_an_entry_of_another_program_is_noticed() -> None:
     disk = SimDisk()
     log = log_with_one(disk)
     parts = stage_all(disk)
@@ -185,7 +185,7 @@ def test_a_stranger_between_is_noticed() -> None:
         staging.commit(log, disk, parts)
     log = ShanghaiLog(disk.after_kill())
     log.append([b"stranger"])
-    with pytest.raises(HoldfastError, match="appended by someone else"):
+    with pytest.raises(HoldfastError, match="appended by another program"):
         staging.resume(log, disk)
 
 
@@ -202,6 +202,7 @@ def test_sweeping_spares_what_is_young_and_not_ours() -> None:
     names = {what: stage_all(disk, [[b"x"]], job)[0].name for what, job in jobs.items()}
     swept = staging.sweep(disk, jobs["failed attempt"], now_ms=lambda: 50 * hour)
     assert set(swept) == {names[w] for w in ("failed attempt", "earlier batch", "forgotten")}
+    assert set(staging.area(disk).files()) == {names[w] for w in ("another query", "another job")}
 
 
 @pytest.mark.parametrize("payloads", [[b""], [None], [b"x", b""]])
@@ -225,5 +226,5 @@ def test_a_damaged_intent_or_record_is_reported(content: bytes) -> None:
 
 
 def test_job_names_stay_inside_the_directory() -> None:
-    with pytest.raises(ValueError, match="no job name"):
+    with pytest.raises(ValueError, match="invalid job name"):
         staging.stage(SimDisk(), "../../etc", 0, [])

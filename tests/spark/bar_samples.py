@@ -8,7 +8,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from holdfast.bars import open_bars
+from holdfast.doors import open_bars, read_bars
 
 YEAR_S = {2020: 1_577_836_800, 2021: 1_609_459_200}
 OHLCV = [("Open", "<f4"), ("High", "<f4"), ("Low", "<f4"), ("Close", "<f4"), ("Volume", "<i4")]
@@ -39,7 +39,7 @@ def ticks(start_s: int, count: int, seed: int = 0) -> npt.NDArray[np.void]:
 
 def make_bars(path: Path) -> Path:
     """Three symbols, two years, all in the year files."""
-    with open_bars(path) as store:
+    with open_bars(path, create=True) as store:
         for number, symbol in enumerate(("AAPL", "MSFT", "NVDA")):
             for year, start_s in YEAR_S.items():
                 bars = ohlcv(start_s + 86_400, 300, 10 * number + year)
@@ -63,7 +63,7 @@ def rows_of(frame: DataFrame) -> list[tuple[Any, ...]]:
 
 def asked(path: Path, timeframe: str = "1Min", attributes: str = "OHLCV") -> list[tuple[Any, ...]]:
     """The same by a query of the store."""
-    with open_bars(path, read_only=True) as guest:
+    with read_bars(path) as guest:
         table = guest.query("*", timeframe, attributes)
     columns = [table["symbol"].to_pylist(), table["time"].cast(pa.int64()).to_pylist()]
     columns += [table[name].to_pylist() for name in table.column_names[2:]]

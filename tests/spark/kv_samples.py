@@ -4,8 +4,9 @@ import random
 from pathlib import Path
 
 from holdfast.bucket import connect
+from holdfast.doors import open_kv, read_kv
 from holdfast.formats.manifest import Manifest
-from holdfast.kv import Db, Reader
+from holdfast.kv import Kv
 from holdfast.kv.compaction import Compactor
 from holdfast.kv.manifests import ManifestStore
 from holdfast.kv.plans import CompactionOptions
@@ -20,8 +21,10 @@ def key(number: int) -> bytes:
     return b"key/%06d" % number
 
 
-def open_db(path: Path) -> Db:
-    return Db.open(str(path), flush_ms=None, watch_ms=None, gc_min_age_ms=0)
+def open_db(path: Path) -> Kv:
+    return open_kv(
+        str(path), create=True, flush_ms=None, watch_ms=None, gc_min_age_ms=0, maintain=False
+    )
 
 
 def make_store(path: Path, *, seed: int = 0, rows: int = 3000) -> Path:
@@ -46,7 +49,7 @@ def make_store(path: Path, *, seed: int = 0, rows: int = 3000) -> Path:
 
 
 def contents(path: Path) -> dict[bytes, bytes]:
-    with Reader.open(str(path), lazy=True) as reader:
+    with read_kv(str(path), lazy=True) as reader:
         return dict(reader.items())
 
 

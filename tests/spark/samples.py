@@ -1,11 +1,14 @@
 """Logs for the tests here, and ways to harm them."""
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 
 from holdfast.disk import OsDisk
+from holdfast.doors import read_log
 from holdfast.logs.shanghai import ShanghaiLog
+from holdfast.runtime import now_ms
 
 SEGMENTS = tuple(f"segment_0000{number}.wal" for number in (1, 2, 3, 4))
 
@@ -33,7 +36,7 @@ def append(path: Path, payloads: Sequence[bytes], *, rotate: bool = False) -> No
 
 
 def contents(path: Path) -> list[bytes]:
-    with closing(ShanghaiLog(OsDisk(path))) as log:
+    with read_log(path) as log:
         return [value for batch in log.scan() for value in batch["payload"].to_pylist()]
 
 
@@ -46,6 +49,24 @@ def overwrite(path: Path, segment: str, offset: int, data: bytes) -> None:
     with (path / segment).open("r+b") as file:
         file.seek(offset)
         file.write(data)
+
+
+def staged(path: Path) -> list[str]:
+    """All that tasks have staged and no commit or sweep has removed, whatever its ending."""
+    found = [*path.glob("staging/*"), *path.glob(".staging/*")]
+    return sorted(file.name for file in found if file.suffix != ".json")
+
+
+def sweep_until_clear(path: Path, sweep: Callable[[Callable[[], int]], object]) -> None:
+    """A task may outlive its failed job and stage a file: a sweep two days later removes it."""
+    deadline = time.monotonic() + 60
+    while True:
+        sweep(lambda: now_ms() + 2 * 86_400_000)
+        if not (left := staged(path)):
+            return
+        if time.monotonic() > deadline:
+            raise AssertionError(f"a later sweep leaves {left}")
+        time.sleep(0.05)
 
 
 def tree(path: Path) -> dict[str, tuple[int, int]]:

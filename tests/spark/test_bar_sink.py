@@ -16,12 +16,12 @@ from pyspark.errors import AnalysisException, PythonException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name everyone knows it by
 from tests.spark.bar_samples import asked, load, make_bars, rows_of, save
+from tests.spark.samples import staged, sweep_until_clear
 
-from holdfast.bars import open_bars
-from holdfast.bars.staging import area, new_job
+from holdfast.bars.staging import Transaction, area, new_job, stage
 from holdfast.disk import OsDisk
+from holdfast.doors import open_bars
 from holdfast.errors import LockedError
-from holdfast.runtime import now_ms
 from holdfast.spark.bar_sink import check_columns
 
 NEW_YEAR_NS = 1_609_459_200 * 10**9
@@ -40,15 +40,11 @@ def numbers(spark: SparkSession, count: int, partitions: int = 3) -> DataFrame:
 def prices(path: Path) -> list[int]:
     if not path.exists():
         return []
-    with open_bars(path) as store:
+    with open_bars(path, create=True) as store:
         if "S0" not in store.symbols():
             return []
         found: list[int] = store.query("*", "1Min", "TICK")["Price"].to_pylist()
     return sorted(found)
-
-
-def staged(path: Path) -> list[str]:
-    return [file.name for file in path.glob(".staging/*.arrow")]
 
 
 def test_what_was_read_can_be_written_elsewhere(spark: SparkSession, tmp_path: Path) -> None:
@@ -86,6 +82,8 @@ def test_dead_tasks_and_twins_write_nothing_twice(spark: SparkSession, tmp_path:
             os.kill(os.getpid(), signal.SIGKILL)
 
     options = {"attributes": "TICK", "ticks": "true", "txnAppId": "load", "txnVersion": "3"}
+    stage(OsDisk(path), new_job(Transaction("load", 2)), 0, [], "1Min", "TICK", is_variable=True)
+    assert len(staged(path)) == 1, "of a job that was killed"
     save(numbers(spark, 3000).mapInArrow(trouble, TICKS), path, **options)
     assert dead.exists()
     assert prices(path) == list(range(3000))
@@ -112,15 +110,16 @@ def test_a_job_that_fails_leaves_the_store_as_it_was(spark: SparkSession, tmp_pa
         save(nulls, path, attributes="TICK", ticks="true")
     with pytest.raises(PythonException, match="the bucket has the columns Open"):
         save(ticks.withColumn("symbol", F.lit("MSFT")), path)
-    with open_bars(path), pytest.raises(AnalysisException, match="is owned by process"):
+    with (
+        open_bars(path, create=True),
+        pytest.raises(AnalysisException, match="is owned by process"),
+    ):
         save(ticks, path, attributes="TICK", ticks="true")
     with pytest.raises(AnalysisException, match="use mode append"):
         ticks.write.format("holdfast-bars").mode("overwrite").save(str(path))
     assert asked(path) == before
-    # A task may outlive its job, and stage what nobody wants any more: for a day.
-    area(OsDisk(path)).sweep(new_job(), now_ms=lambda: now_ms() + 2 * 86_400_000)
-    assert staged(path) == []
-    with open_bars(path) as store:
+    sweep_until_clear(path, lambda later: area(OsDisk(path)).sweep(new_job(), now_ms=later))
+    with open_bars(path, create=True) as store:
         assert store.symbols() == ["AAPL", "MSFT", "NVDA"]
         assert store.undecided == ()
 
@@ -134,7 +133,7 @@ def test_a_job_that_fails_leaves_the_store_as_it_was(spark: SparkSession, tmp_pa
         ("epoch_ns LONG, time TIMESTAMP, Price LONG", "A", "one of the two"),
         ("time LONG, Price LONG", "A", "cast time to TIMESTAMP"),
         ("time TIMESTAMP, timeframe STRING", "A", "drop timeframe"),
-        ("time TIMESTAMP", "A", "nothing to store"),
+        ("time TIMESTAMP", "A", "add a column to store"),
         ("time TIMESTAMP, Price DECIMAL(20,2)", "A", "cannot hold decimal"),
     ],
 )
@@ -183,20 +182,20 @@ def test_a_replayed_batch_writes_nothing(spark: SparkSession, tmp_path: Path) ->
     assert staged(target) == []
 
 
-# A driver that is killed in its commit, just behind the intent; tests/bars/test_staging.py has all
+# A driver that is killed in its commit, just after the intent; tests/bars/test_staging.py has all
 # the other moments.
 _KILLED = """
 import os, signal, sys
 from pathlib import Path
 from holdfast.staged import StagingArea
 from holdfast.spark import session
-from holdfast.spark.bar_sink import BarWriter
 from holdfast.spark.bars import BarSource
+from holdfast.spark.sinks import BatchWriter
 
 TARGET = sys.argv[1]
 DRIVER = os.getpid()  # this script travels to the workers by value, and the number with it
 
-class Deadly(BarWriter):
+class Deadly(BatchWriter):
     def commit(self, messages):
         write = StagingArea.write_intent
         def deadly(area, note, *, replace=False):
@@ -218,7 +217,8 @@ class DeadlyBars(BarSource):
         return "deadly-bars"
 
     def writer(self, schema, overwrite):
-        return Deadly(self._parsed.only_for("write"), schema)
+        options = self._parsed.only_for("write")
+        return Deadly(self.target(options, schema), options)
 
 # It lives for seconds, so the second compiler would only take time from the rest.
 spark = session(

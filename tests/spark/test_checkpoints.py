@@ -4,7 +4,6 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 
 import pyarrow as pa
 import pytest
@@ -19,8 +18,12 @@ from holdfast.kv.plans import CompactionOptions
 from holdfast.logs.staging import stage
 from holdfast.posix import Posix
 from holdfast.runtime import Runtime
-from holdfast.spark import bar_options, bar_sink, kv_options, kv_sink, log_options, log_sink
+from holdfast.spark import sinks
+from holdfast.spark.bars import BarSource
 from holdfast.spark.checkpoints import settle
+from holdfast.spark.kv import KvSource
+from holdfast.spark.kv_sink import WrittenRuns
+from holdfast.spark.logs import LogSource
 
 
 @pytest.fixture
@@ -88,24 +91,24 @@ class _NotDurableError(Exception):
 
 def _log(path: Path, options: dict[str, str]) -> Callable[[], None]:
     schema = StructType.fromJson(_fields(payload="binary"))
-    writer = log_sink.LogStreamWriter(log_options.parse_options(options), schema)
+    writer = LogSource(options).streamWriter(schema, False)
     part = stage(OsDisk(path), "none-1-a", 0, [pa.record_batch({"payload": [b"x"]})])
-    return lambda: writer.commit([log_sink.StagedRows(part, "query")], 3)
+    return lambda: writer.commit([sinks.Staged(0, part, "query")], 3)
 
 
 def _kv(path: Path, options: dict[str, str]) -> Callable[[], None]:
     schema = StructType.fromJson(_fields(key="binary", value="binary"))
-    writer = kv_sink.KvStreamWriter(kv_options.parse_options(options), schema)
+    writer = KvSource(options).streamWriter(schema, False)
     load = BulkLoad(connect(str(path)), Runtime(), CompactionOptions(), transaction=("query", 3))
-    part = kv_sink.WrittenRuns(0, load.job, (), "query")
+    part = sinks.Staged(0, WrittenRuns(load.job), "query")
     return lambda: writer.commit([part], 3)
 
 
 def _bars(path: Path, options: dict[str, str]) -> Callable[[], None]:
     schema = StructType.fromJson(_fields(symbol="string", epoch_ns="long", Price="double"))
     more = {"timeframe": "1Min", "attributes": "TICK"}
-    writer = bar_sink.BarStreamWriter(bar_options.parse_options({**options, **more}), schema)
-    part = bar_sink.StagedBars(Staged("staging/none", 0, 0, 0, "1Min"), "query")
+    writer = BarSource({**options, **more}).streamWriter(schema, False)
+    part = sinks.Staged(0, Staged("staging/none", 0, 0, 0, "1Min"), "query")
     return lambda: writer.commit([part], 3)
 
 
@@ -114,9 +117,8 @@ def _fields(**types: str) -> dict[str, object]:
     return {"type": "struct", "fields": fields}
 
 
-@pytest.mark.parametrize(("sink", "prepare"), [(log_sink, _log), (kv_sink, _kv), (bar_sink, _bars)])
+@pytest.mark.parametrize("prepare", [_log, _kv, _bars])
 def test_no_sink_commits_before(
-    sink: ModuleType,
     prepare: Callable[[Path, dict[str, str]], Callable[[], None]],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -127,7 +129,7 @@ def test_no_sink_commits_before(
 
     path = tmp_path / "store"
     commit = prepare(path, {"path": str(path), "checkpointLocation": "/checkpoint"})
-    monkeypatch.setattr(sink, "settle", refuse)
+    monkeypatch.setattr(sinks, "settle", refuse)
     before = tree(path) if path.exists() else {}
     with pytest.raises(_NotDurableError):
         commit()

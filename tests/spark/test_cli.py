@@ -10,7 +10,7 @@ from typer.testing import CliRunner, Result
 
 from holdfast.cli.app import app
 from holdfast.errors import CorruptError
-from holdfast.spark.failures import told
+from holdfast.spark.failures import error_in
 
 
 def run(*args: object) -> Result:
@@ -45,10 +45,12 @@ def test_convert_there_and_back(spark: SparkSession, path: Path, tmp_path: Path)
     rot(path, SEGMENTS[1], 4)
     damaged = run("log", "convert", path, tmp_path / "no")
     assert damaged.exit_code == 2
-    assert "LSN 15: checksum mismatch" in damaged.stderr
+    assert "entry 15: checksum mismatch" in damaged.stderr
 
 
-def test_replay_goes_on(spark: SparkSession, path: Path, tmp_path: Path) -> None:
+def test_replay_continues_after_its_last_batch(
+    spark: SparkSession, path: Path, tmp_path: Path
+) -> None:
     args = ["log", "replay", path, "--to", "json", "--checkpoint", tmp_path / "c"]
     args += ["--option", f"path={tmp_path / 'out'}", "--start", 11]
     done = run(*args)
@@ -90,14 +92,14 @@ def test_warm_makes_the_class_cache(class_cache: Path) -> None:
     assert json.loads(run("spark", "warm", "--json").stdout)["size"] > 0
 
 
-def test_an_error_in_a_worker_is_told_in_a_line() -> None:
+def test_an_error_in_a_worker_is_reported_in_a_line() -> None:
     stack = (
         "[X] Failed:\nTraceback\nholdfast.errors.CorruptError: /a/b.wal at byte 7: LSN 3: bad\n at"
     )
-    error = told(stack)
+    error = error_in(stack)
     assert isinstance(error, CorruptError)
     assert (error.where, error.offset, error.why) == ("/a/b.wal", 7, "LSN 3: bad")
-    assert str(told("ValueError: set mode\n SQLSTATE: 3")) == "set mode"
+    assert str(error_in("ValueError: set mode\n SQLSTATE: 3")) == "set mode"
     plain = {
         "[TABLE_OR_VIEW_NOT_FOUND] no such. SQLSTATE: 42P01; line 1\nmore": (
             "[TABLE_OR_VIEW_NOT_FOUND] no such."
@@ -109,7 +111,7 @@ def test_an_error_in_a_worker_is_told_in_a_line() -> None:
         "no stack": "no stack",
     }
     for text, line in plain.items():
-        assert str(told(text)) == line
+        assert str(error_in(text)) == line
 
 
 def test_kv_stores_are_loaded_compacted_and_verified(spark: SparkSession, tmp_path: Path) -> None:

@@ -5,21 +5,21 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.spark.samples import contents, make_log, payload
+from tests.spark.samples import contents, make_log, payload, staged
 
 # A sink whose driver is killed just before its commit in one batch, just after it in another.
 _STREAM = """
 import os, signal, sys
 from pathlib import Path
 from holdfast.spark import session
-from holdfast.spark.log_sink import LogStreamWriter
 from holdfast.spark.logs import LogSource
+from holdfast.spark.sinks import StreamWriter
 
 SOURCE, TARGET = sys.argv[1:]
 
 DRIVER = os.getpid()  # this script travels to the workers by value, and the number with it
 
-class Deadly(LogStreamWriter):
+class Deadly(StreamWriter):
     def commit(self, messages, batchId):
         self._perhaps_die(batchId, 1)
         super().commit(messages, batchId)
@@ -40,7 +40,7 @@ class DeadlyLog(LogSource):
         return "deadly-log"
 
     def streamWriter(self, schema, overwrite):
-        return Deadly(self._parsed, schema)
+        return Deadly(self.target(self._parsed, schema), self._parsed)
 
 # It lives for seconds, so the second compiler would only take time from the rest.
 spark = session(
@@ -72,4 +72,4 @@ def test_a_driver_killed_around_its_commits_loses_and_doubles_nothing(
     assert not (tmp_path / "target.checkpoint" / "commits" / "2").exists()
     assert _run(source, target) == 0
     assert contents(target) == contents(source)
-    assert not list(target.glob("staging/*.arrow")), "orphans of the killed runs"
+    assert not staged(target), "orphans of the killed runs"

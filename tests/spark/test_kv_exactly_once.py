@@ -17,7 +17,7 @@ import os, signal, sys
 from pathlib import Path
 from holdfast.spark import session
 from holdfast.spark.kv import KvSource
-from holdfast.spark.kv_sink import KvStreamWriter, KvWriter
+from holdfast.spark.sinks import BatchWriter, StreamWriter
 
 SOURCE, TARGET = sys.argv[1:]
 DRIVER = os.getpid()  # this script travels to the workers by value, and the number with it
@@ -31,13 +31,13 @@ def perhaps_die(when, fatal):
             os.kill(pid, signal.SIGKILL)
         os.kill(os.getpid(), signal.SIGKILL)  # or this process would go on to commit
 
-class DeadlyStream(KvStreamWriter):
+class DeadlyStream(StreamWriter):
     def commit(self, messages, batchId):
         perhaps_die(batchId, 1)
         super().commit(messages, batchId)
         perhaps_die(batchId, 2)
 
-class DeadlyLoad(KvWriter):
+class DeadlyLoad(BatchWriter):
     def commit(self, messages):
         perhaps_die("load", "load")
 
@@ -47,10 +47,10 @@ class DeadlyKv(KvSource):
         return "deadly-kv"
 
     def streamWriter(self, schema, overwrite):
-        return DeadlyStream(self._parsed, schema)
+        return DeadlyStream(self.target(self._parsed, schema), self._parsed)
 
     def writer(self, schema, overwrite):
-        return DeadlyLoad(self._parsed, schema)
+        return DeadlyLoad(self.target(self._parsed, schema), self._parsed)
 
 # It lives for seconds, so the second compiler would only take time from the rest.
 spark = session(

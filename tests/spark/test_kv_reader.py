@@ -7,7 +7,7 @@ from pyspark.sql import DataFrame, SparkSession
 from tests.spark.kv_samples import SMALL, contents, key, make_store, manifest, open_db
 
 from holdfast.bucket import connect
-from holdfast.kv import Reader
+from holdfast.doors import read_kv
 from holdfast.kv.compaction import Compactor
 from holdfast.kv.gc import GarbageCollector, GcOptions
 from holdfast.spark import pinned
@@ -29,10 +29,10 @@ def test_a_read_shows_what_a_scan_shows(spark: SparkSession, tmp_path: Path) -> 
     frame = load(spark, path, maxPartitionBytes=1 << 15)
     assert frame.schema.simpleString() == "struct<key:binary,value:binary,sequence:bigint>"
     assert frame.rdd.getNumPartitions() > 4
-    with Reader.open(str(path), lazy=True) as reader:
+    with read_kv(str(path), lazy=True) as reader:
         seqs = {
             key: seq
-            for batch in reader.scan()
+            for batch in reader.scan(seqs=True)
             for key, seq in zip(batch["key"].to_pylist(), batch["seq"].to_pylist(), strict=True)
         }
     assert pairs(frame) == contents(path)
@@ -40,7 +40,7 @@ def test_a_read_shows_what_a_scan_shows(spark: SparkSession, tmp_path: Path) -> 
     assert {bytes(row["key"]): row["sequence"] for row in found} == seqs
 
 
-def test_a_frame_stays_as_it_was_while_the_store_moves_on(
+def test_a_frame_does_not_change_while_the_store_changes(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     path = make_store(tmp_path / "kv")
@@ -72,7 +72,7 @@ def test_options_read_a_past_state(spark: SparkSession, tmp_path: Path) -> None:
     path = make_store(tmp_path / "kv")
     before = contents(path)
     with open_db(path) as db:
-        kept = db.snapshot(ttl_s=600)
+        kept = db.snapshot(ttl_ms=600_000)
         db.write({key(1): b"new", key(2): None}).result()
         Compactor(db.bucket, options=SMALL).compact_everything()
         assert contents(path) != before
@@ -82,7 +82,7 @@ def test_options_read_a_past_state(spark: SparkSession, tmp_path: Path) -> None:
         load(spark, path, manifestId=1).count()
 
 
-def test_a_task_finds_its_snapshot_gone(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_task_whose_snapshot_expired_raises(spark: SparkSession, tmp_path: Path) -> None:
     path = make_store(tmp_path / "kv")
     frame = load(spark, path, pin="false")
     assert frame.count() > 0
@@ -93,12 +93,14 @@ def test_a_task_finds_its_snapshot_gone(spark: SparkSession, tmp_path: Path) -> 
         frame.collect()
 
 
-def test_what_is_no_store_or_no_option_is_refused(spark: SparkSession, tmp_path: Path) -> None:
-    with pytest.raises(AnalysisException, match="holds no kv store"):
+def test_missing_stores_and_unknown_options_are_refused(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    with pytest.raises(AnalysisException, match="no kv store in"):
         load(spark, tmp_path / "nothing").count()
     assert not (tmp_path / "nothing").exists()
     for options, advice in (
-        ({"prefx": "a"}, "holdfast-kv knows"),
+        ({"prefx": "a"}, "holdfast-kv has the options"),
         ({"sort": "none"}, "remove the option sort"),
         ({"columns": "key,deleted"}, "remove deleted from columns"),
     ):

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everyone knows i
 from tests.spark.kv_samples import contents, key, manifest, open_db
 
 from holdfast.bucket import connect
-from holdfast.kv import Reader
+from holdfast.doors import read_kv
 from holdfast.kv.gc import GarbageCollector, GcOptions
 from holdfast.spark.kv_sink import check_columns
 
@@ -40,7 +40,7 @@ def levels(path: Path) -> set[str]:
 
 def test_a_frame_is_loaded_at_once_over_what_was_there(spark: SparkSession, tmp_path: Path) -> None:
     path = tmp_path / "kv"
-    with open_db(path) as db, Reader.open(str(path)) as before:
+    with open_db(path) as db, read_kv(str(path)) as before:
         db.write({key(5): b"old", key(9000): b"kept"}).result()
         before.poll()
         save(numbers(spark, 0, 2000), path)
@@ -79,7 +79,7 @@ def test_of_a_key_that_comes_twice_the_last_row_of_the_last_partition_counts(
         F.format_string("key/%06d", (F.col("id") % 50).cast("int")).alias("key"),
         F.col("id").cast("string").alias("value"),
     )
-    save(twice, tmp_path / "kv", runBytes=1000)
+    save(twice, tmp_path / "kv", maxRunBytes=1000)
     assert contents(tmp_path / "kv") == {key(i): b"%d" % (550 + i) for i in range(50)}
 
 
@@ -101,7 +101,7 @@ def test_neither_dead_tasks_nor_twins_lose_or_double_a_row(
     troubled = numbers(spark, 0, 900).mapInArrow(
         die_behind_the_last_row, "key STRING, value STRING"
     )
-    save(troubled, path, runBytes=500, duplicates="error")
+    save(troubled, path, maxRunBytes=500, duplicates="error")
     assert dead.exists()
     assert contents(path) == expected(0, 900)
     named = {f"levels/{int(sst):020}.sst" for sst in manifest(path).sst_ids}
@@ -135,8 +135,8 @@ def test_a_job_that_fails_is_given_up(spark: SparkSession, tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("columns", "advice"),
     [
-        ("key BINARY", "select the columns key and value"),
-        ("key BINARY, value BINARY, sequence LONG", "select the columns key and value"),
+        ("key BINARY", "select the columns key, value"),
+        ("key BINARY, value BINARY, sequence LONG", "select the columns key, value"),
         ("key LONG, value BINARY", "cast key to BINARY"),
         ("key BINARY, value BINARY, deleted INT", "cast deleted to BOOLEAN"),
     ],
@@ -154,5 +154,5 @@ def test_what_a_store_cannot_hold_is_refused(spark: SparkSession, tmp_path: Path
     nobody = spark.createDataFrame([(None, "v")], "key STRING, value STRING").coalesce(1)
     with pytest.raises(PythonException, match="1 keys are null"):
         save(nobody, path)
-    with pytest.raises(AnalysisException, match="memory is each process's own"):
+    with pytest.raises(AnalysisException, match="processes do not share memory"):
         numbers(spark, 0, 1).write.format("holdfast-kv").mode("append").save("memory://kv")

@@ -12,13 +12,13 @@ from holdfast.disk import OsDisk
 from holdfast.errors import CorruptError
 from holdfast.logs.scan_plan import ScanTask
 from holdfast.logs.shanghai import Retention, ShanghaiLog
-from holdfast.spark.log_options import parse_options
-from holdfast.spark.log_reader import LogReader
+from holdfast.spark.log_options import LogOptions
+from holdfast.spark.log_reader import LogFrameReader
 
 
 def planned(path: Path, **options: object) -> list[tuple[str, int, int]]:
     given = {"path": str(path), **{name: str(value) for name, value in options.items()}}
-    steps = [partition.step for partition in LogReader(parse_options(given)).partitions()]
+    steps = [partition.step for partition in LogFrameReader(LogOptions.parse(given)).partitions()]
     return [
         (step.segment.name, step.start, step.stop) for step in steps if isinstance(step, ScanTask)
     ]
@@ -27,7 +27,7 @@ def planned(path: Path, **options: object) -> list[tuple[str, int, int]]:
 def test_partitions_are_segments_cut_to_the_range(tmp_path: Path) -> None:
     path = make_log(tmp_path / "log")
     assert planned(path) == [(name, 10 * i + 1, 10 * i + 11) for i, name in enumerate(SEGMENTS)]
-    assert planned(path, startingIndex=15, endingIndex=21) == [
+    assert planned(path, startingIndex=15, endingIndex=22) == [
         (SEGMENTS[1], 15, 21),
         (SEGMENTS[2], 21, 22),
     ]
@@ -36,17 +36,17 @@ def test_partitions_are_segments_cut_to_the_range(tmp_path: Path) -> None:
 
 def test_a_pruned_segment_is_not_touched_by_any_task(spark: SparkSession, tmp_path: Path) -> None:
     path = make_log(tmp_path / "log")
-    frame = load(spark, path, startingIndex=15, endingIndex=21)
+    frame = load(spark, path, startingIndex=15, endingIndex=22)
     assert frame.rdd.getNumPartitions() == 2
     rot(path, SEGMENTS[0], 3)
     (path / SEGMENTS[0]).chmod(0)
     assert sorted(row["index"] for row in frame.collect()) == list(range(15, 22))
-    assert load(spark, path, endingIndex=40, startingIndex=41).count() == 0
+    assert load(spark, path, endingIndex=41, startingIndex=41).count() == 0
 
 
 def test_partitions_travel(tmp_path: Path) -> None:
     path = make_log(tmp_path / "log")
-    reader = LogReader(parse_options({"path": str(path)}))
+    reader = LogFrameReader(LogOptions.parse({"path": str(path)}))
     for partition in reader.partitions():
         again = pickle.loads(cloudpickle.dumps(partition))  # type: ignore[no-untyped-call]
         assert list(reader.read(again)) == list(reader.read(partition))
@@ -61,9 +61,9 @@ def test_several_logs_are_read_as_one(spark: SparkSession, tmp_path: Path) -> No
 def test_failfast_names_file_offset_and_index(spark: SparkSession, tmp_path: Path) -> None:
     path = make_log(tmp_path / "log")
     rot(path, SEGMENTS[1], 4)
-    with pytest.raises(PythonException, match=f"{path}/{SEGMENTS[1]} at byte 116: LSN 15: check"):
+    with pytest.raises(PythonException, match=f"{path}/{SEGMENTS[1]} at byte 116: entry 15: check"):
         load(spark, path).collect()
-    assert load(spark, path, endingIndex=10).count() == 10
+    assert load(spark, path, endingIndex=11).count() == 10
     assert load(spark, path, verify=False).count() == 40
 
 
@@ -98,21 +98,21 @@ def test_damage_found_at_opening_counts_in_every_mode(
         load(spark, path).collect()
     rows = load(spark, path, mode="PERMISSIVE").collect()
     assert len(rows) == 31
-    (told,) = [row for row in rows if row._corrupt_record is not None]
-    assert (told["index"], told.segment, told.payload) == (11, SEGMENTS[1], None)
+    (bad,) = [row for row in rows if row._corrupt_record is not None]
+    assert (bad["index"], bad.segment, bad.payload) == (11, SEGMENTS[1], None)
     assert load(spark, path, mode="DROPMALFORMED").count() == 30
     assert load(spark, path, startingIndex=21).count() == 20
 
 
-def test_damage_of_unknown_extent_is_a_row_without_an_index(
+def test_a_damaged_header_is_a_row_with_the_first_entry_that_is_lost(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     path = make_log(tmp_path / "log")
     overwrite(path, SEGMENTS[3], 0, b"GARBAGE!")
-    with pytest.raises(AnalysisException, match="no segment header"):
+    with pytest.raises(AnalysisException, match="invalid segment header"):
         load(spark, path).collect()
-    (told,) = load(spark, path, mode="PERMISSIVE").where("_corrupt_record IS NOT NULL").collect()
-    assert (told["index"], told.segment) == (None, SEGMENTS[3])
+    (bad,) = load(spark, path, mode="PERMISSIVE").where("_corrupt_record IS NOT NULL").collect()
+    assert (bad["index"], bad.segment) == (31, SEGMENTS[3])
 
 
 def test_a_read_beside_a_live_writer_sees_what_was_durable(
@@ -128,13 +128,13 @@ def test_a_read_beside_a_live_writer_sees_what_was_durable(
         assert load(spark, path).count() == 41
 
 
-def test_compaction_under_a_planned_read_is_told(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_trim_under_a_planned_read_is_reported(spark: SparkSession, tmp_path: Path) -> None:
     path = make_log(tmp_path / "log")
     frame = load(spark, path)
     frame.rdd.getNumPartitions()
     with ShanghaiLog(OsDisk(path)) as owner:
-        owner.compact(Retention(before=21))
-    with pytest.raises(PythonException, match="since the read was planned: load the log again"):
+        owner.trim(Retention(before=21))
+    with pytest.raises(PythonException, match="after the read was planned: load the log again"):
         frame.collect()
 
 

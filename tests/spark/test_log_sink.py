@@ -9,13 +9,12 @@ from pyspark import TaskContext
 from pyspark.errors import AnalysisException, PythonException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name everyone knows it by
-from tests.spark.samples import append, contents, make_log, payload
+from tests.spark.samples import append, contents, make_log, payload, staged, sweep_until_clear
 from tests.spark.test_log_stream import stream
 
 from holdfast.disk import OsDisk
 from holdfast.logs.shanghai import ShanghaiLog
 from holdfast.logs.staging import new_job, sweep
-from holdfast.runtime import now_ms
 from holdfast.spark.log_sink import choose_columns
 
 
@@ -34,17 +33,13 @@ def expected(count: int) -> list[bytes]:
     return [b"%d" % i for i in range(count)]
 
 
-def staged(path: Path) -> list[str]:
-    return [file.name for file in path.glob("staging/*.arrow")]
-
-
 def test_a_frame_is_appended_in_the_order_of_partitions_and_rows(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     path = tmp_path / "log"
     save(numbers(spark, 1000, 5), path)
     assert contents(path) == expected(1000)
-    save(numbers(spark, 30), path, format="shanghai")
+    save(numbers(spark, 30), path, format="raft-wal")
     assert contents(path) == expected(1000) + expected(30)
     assert staged(path) == []
 
@@ -71,7 +66,7 @@ def test_a_log_can_be_copied_by_its_index(spark: SparkSession, tmp_path: Path) -
         ("a STRING, b STRING", None, "select only the column payload"),
         ("number LONG", None, "cast number to BINARY"),
         ("payload BINARY", "time", "set orderBy to one of payload"),
-        ("payload BINARY, all ARRAY<INT>", "all", "a column with an order"),
+        ("payload BINARY, all ARRAY<INT>", "all", "a column that can be sorted"),
     ],
 )
 def test_other_columns_are_refused(
@@ -93,7 +88,7 @@ def test_fitting_columns_are_found(spark: SparkSession) -> None:
 def test_what_a_log_cannot_do_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     path = make_log(tmp_path / "log")
     frame = numbers(spark, 3, 1)
-    with pytest.raises(AnalysisException, match="never overwritten"):
+    with pytest.raises(AnalysisException, match="use mode append"):
         frame.write.format("holdfast-log").mode("overwrite").save(str(path))
     with pytest.raises(AnalysisException, match="remove the option startingIndex"):
         save(frame, path, startingIndex=3)
@@ -172,9 +167,7 @@ def test_a_job_that_fails_leaves_the_log_as_it_was(spark: SparkSession, tmp_path
     with pytest.raises(PythonException, match="for good"):
         save(numbers(spark, 100).mapInArrow(fail, "payload BINARY"), path)
     assert len(contents(path)) == 40
-    # A task may outlive its job, and stage what nobody wants any more: for a day.
-    sweep(OsDisk(path), new_job(), now_ms=lambda: now_ms() + 2 * 86_400_000)
-    assert staged(path) == []
+    sweep_until_clear(path, lambda later: sweep(OsDisk(path), new_job(), now_ms=later))
 
 
 def copy(spark: SparkSession, source: Path, target: Path, **options: str | float) -> None:
@@ -222,5 +215,5 @@ def test_a_stream_of_updates_is_refused(spark: SparkSession, tmp_path: Path) -> 
         .option("checkpointLocation", str(tmp_path / "checkpoint"))
         .trigger(availableNow=True)
     )
-    with pytest.raises((AnalysisException, StreamingQueryException), match="never overwritten"):
+    with pytest.raises((AnalysisException, StreamingQueryException), match="use outputMode append"):
         query.start(str(tmp_path / "out")).awaitTermination()

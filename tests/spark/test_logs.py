@@ -32,7 +32,7 @@ def test_a_log_is_a_data_frame(spark: SparkSession, tmp_path: Path) -> None:
     assert tree(path) == before, "a guest changes nothing"
 
 
-def test_the_schema_is_told_without_a_look_at_the_log(spark: SparkSession, tmp_path: Path) -> None:
+def test_the_schema_is_known_without_reading_the_log(spark: SparkSession, tmp_path: Path) -> None:
     path = make_log(tmp_path / "log")
     assert load(spark, path).schema.toDDL() == ",".join(_COLUMNS)
     permissive = load(spark, path, mode="permissive").schema
@@ -44,7 +44,7 @@ def test_the_schema_is_told_without_a_look_at_the_log(spark: SparkSession, tmp_p
 
 
 def test_chosen_columns_come_in_the_chosen_order(spark: SparkSession, tmp_path: Path) -> None:
-    frame = load(spark, make_log(tmp_path / "log"), columns="segment,index", endingIndex=1)
+    frame = load(spark, make_log(tmp_path / "log"), columns="segment,index", endingIndex=2)
     assert [tuple(row) for row in frame.collect()] == [(SEGMENTS[0], 1)]
 
 
@@ -54,7 +54,7 @@ def test_options_are_refused_with_advice(spark: SparkSession, tmp_path: Path) ->
         load(spark, path, startIndex=3).collect()
     with pytest.raises(AnalysisException, match="remove the option failOnDataLoss"):
         load(spark, path, failOnDataLoss=True).collect()
-    with pytest.raises(AnalysisException, match="choose with columns"):
+    with pytest.raises(AnalysisException, match="choose with the option columns"):
         spark.read.schema("payload BINARY").format("holdfast-log").load(str(path)).collect()
     with pytest.raises(AnalysisException, match="name the log's directory"):
         spark.read.format("holdfast-log").load().collect()

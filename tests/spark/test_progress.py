@@ -52,7 +52,7 @@ def test_a_failure_does_not_claim_100_percent(spark: SparkSession) -> None:
     assert "100%" not in _shown(console)
 
 
-def test_nothing_is_drawn_where_nobody_looks(
+def test_nothing_is_drawn_without_a_terminal(
     spark: SparkSession, capfd: pytest.CaptureFixture[str]
 ) -> None:
     console = Console(file=io.StringIO(), force_terminal=False)

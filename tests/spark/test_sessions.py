@@ -100,7 +100,7 @@ def test_a_failed_task_is_tried_again(spark: SparkSession, tmp_path: Path) -> No
     assert spark.range(0, 10, 1, 1).mapInArrow(fail_once, "id long").count() == 10
 
 
-def test_a_wrong_query_is_told_once_and_nothing_is_printed(
+def test_an_invalid_query_raises_once_and_prints_nothing(
     spark: SparkSession, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(AnalysisException, match="nowhere"):
@@ -118,7 +118,7 @@ def test_a_memory_that_java_would_not_understand_is_refused(memory: str) -> None
         session(memory=memory)
 
 
-def test_only_a_driver_that_nobody_else_must_reach_hides_on_loopback() -> None:
+def test_only_a_local_driver_listens_on_loopback() -> None:
     def hides(master: str) -> bool:
         return "spark.driver.host" in default_settings(master)
 
@@ -142,25 +142,25 @@ heap = lambda s: s._jvm.java.lang.Runtime.getRuntime().maxMemory() >> 20
 quick = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"}  # they live for seconds
 first = session("local[1]", memory="700m", config=quick)
 first.range(3).write.saveAsTable("numbers")
-told = [first.sparkContext.master, heap(first)]
+output = [first.sparkContext.master, heap(first)]
 pid = jvm.current().process.pid
 first.stop()
 second = session("local[2]", config={"spark.sql.shuffle.partitions": "3"})
-told += [second.sparkContext.master, second.conf.get("spark.sql.shuffle.partitions")]
-told += [second.range(5).count(), jvm.current().process.pid == pid]
+output += [second.sparkContext.master, second.conf.get("spark.sql.shuffle.partitions")]
+output += [second.range(5).count(), jvm.current().process.pid == pid]
 logging.disable()  # Py4J may be just about to send something
 os.kill(pid, signal.SIGKILL)
 jvm.current().process.wait()
 third = session(memory="600m", config=quick)
-told += [third.sparkContext.master, heap(third), third.range(7).count()]
-print(json.dumps(told))
+output += [third.sparkContext.master, heap(third), third.range(7).count()]
+print(json.dumps(output))
 """
-    told = _run(script, tmp_path)
-    assert told[2:6] == ["local[2]", "3", 5, True]
-    assert [told[0], told[6], told[8]] == ["local[1]", "local[*,4]", 7]
+    output = _run(script, tmp_path)
+    assert output[2:6] == ["local[2]", "3", 5, True]
+    assert [output[0], output[6], output[8]] == ["local[1]", "local[*,4]", 7]
     # A collector may keep a survivor space for itself, so Java reports a little less than asked.
-    assert 650 <= told[1] <= 700
-    assert 550 <= told[7] <= 600
+    assert 650 <= output[1] <= 700
+    assert 550 <= output[7] <= 600
     assert list(tmp_path.iterdir()) == [], "a session left something in the working directory"
 
 

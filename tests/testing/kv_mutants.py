@@ -5,21 +5,23 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
+from tests.mutants import rewrite
 
 from holdfast.bucket.retry import RetryingBucket
 from holdfast.formats.manifest import Manifest
 from holdfast.formats.sst import decode_sst
-from holdfast.kv import garbage, gc, jobs, plans, snapshots
+from holdfast.kv import gc, jobs, plans, snapshots
 from holdfast.kv.cas.two_phase import TwoPhaseBucket
 from holdfast.kv.compaction import Compactor
-from holdfast.kv.handles import WriteHandle
 from holdfast.kv.manifests import ManifestStore
 from holdfast.kv.memtable import layer_of
 from holdfast.kv.names import manifest_name, wal_ids, wal_name
 from holdfast.kv.opening import Bump, TakeOver
-from holdfast.kv.reader import Reader
+from holdfast.kv.reader import KvReader
+from holdfast.kv.snapshots import Lease
 from holdfast.kv.wal import Fencing, Tenure
 from holdfast.kv.write_queue import WriteQueue
+from holdfast.kv.writes import WriteHandle
 from holdfast.testing.kv_simulation import Knobs, Mode
 from holdfast.testing.sim_bucket import Faults
 from holdfast.testing.sim_records import SimRecords
@@ -59,6 +61,29 @@ DOZING = replace(
 )
 # Who sleeps does so until its snapshot has expired, and its ids are collected.
 ASLEEP = replace(HASTE, sleepers="writer", freeze_max_ms=100_000, snapshot_ttl_ms=10_000)
+# The snapshots of readers last for two seconds, and their updates often take longer.
+FORGETFUL = replace(
+    BUSY,
+    faults=Faults(slow=0.3, late=0.1),
+    freezes=0.05,
+    freeze_max_ms=20_000,
+    kills=0.0,
+    snapshot_ttl_ms=2000,
+    peace_ms=1000,
+    roles=("reader", "reader", "compactor", "collector"),
+)
+# The same, but fences are collected as well: only the second look is left.
+UNFENCED = replace(ASLEEP, fence_age_ms=0)
+# Clocks stand still while a process is frozen, and its ids are collected meanwhile.
+STALLED = replace(
+    HASTE,
+    pauses=True,
+    sleepers="writer",
+    freezes=0.05,
+    freeze_max_ms=200_000,
+    snapshot_ttl_ms=10_000,
+    gc_min_age_ms=5_000,
+)
 WATCHED = replace(
     DOZING, freezes=0.0, writers=1, peace_ms=1000, roles=("reader",) * 4, gc_min_age_ms=0
 )
@@ -80,7 +105,13 @@ def _no_fence(patch: pytest.MonkeyPatch) -> None:
 
 
 def _one_fence(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Fencing, "done", property(lambda self: self._row == 1))
+    init = Fencing.__init__
+
+    def one(self: Fencing, *what: Any) -> None:
+        init(self, *what)
+        self._count = 1
+
+    patch.setattr(Fencing, "__init__", one)
 
 
 def _no_snapshot(patch: pytest.MonkeyPatch) -> None:
@@ -107,6 +138,21 @@ def _no_second_look(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Tenure, "confirm", lambda self: None)
 
 
+def _no_fences_kept(patch: pytest.MonkeyPatch) -> None:
+    """Fences are deleted as soon as other SSTs of the WAL."""
+    patch.setattr(gc, "FENCE_SIZE", 0)
+
+
+def _clocks_decide(patch: pytest.MonkeyPatch) -> None:
+    """A manifest that was written in time, by our clock, is taken for the newest."""
+    patch.setattr(ManifestStore, "_is_current", lambda self, name, manifest: True)
+
+
+def _a_lapsed_lease_proves(patch: pytest.MonkeyPatch) -> None:
+    """What is missing is called lost by our clock, without a look at our snapshot."""
+    patch.setattr(Lease, "keeps", lambda self, manifest_id: not self.has_lapsed)
+
+
 def _always_ours(patch: pytest.MonkeyPatch) -> None:
     """AlreadyExists is taken for the echo of an own write."""
     patch.setattr(RetryingBucket, "_is_ours", lambda self, name, data: True)
@@ -118,12 +164,11 @@ def _current_manifest_only(patch: pytest.MonkeyPatch) -> None:
     def wal_first(active: dict[int, Manifest]) -> int:
         return active[max(active)].wal_id_last_compacted
 
-    patch.setattr(garbage, "wal_first", wal_first)
     patch.setattr(gc, "wal_first", wal_first)
 
 
 def _jobs_unseen(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(garbage, "first_live_id", lambda manifest: manifest.next_sst_base)
+    patch.setattr(gc, "first_live_id", lambda manifest: manifest.next_sst_base)
 
 
 def _any_manifest(patch: pytest.MonkeyPatch) -> None:
@@ -138,15 +183,15 @@ def _any_manifest(patch: pytest.MonkeyPatch) -> None:
 def _gaps(patch: pytest.MonkeyPatch) -> None:
     """A reader that does not wait for a missing SST."""
 
-    def take_in(self: Reader) -> None:
+    def take_in(self: KvReader) -> None:
         for wal_id in wal_ids(self.bucket, after=self._tail.last_id):
             data = self.bucket.get(wal_name(wal_id))
             info, rows = decode_sst(data)
             self._tail.last_id = wal_id - 1
             self._tail.add(layer_of(rows, wal_id), len(data), info.max_seq, info.writer_epoch)
-        self._show(self.manifest_id, self._view.levels)
+        self._show(self.manifest_id, self._current.view.levels)
 
-    patch.setattr(Reader, "_take_in", take_in)
+    patch.setattr(KvReader, "_take_in", take_in)
 
 
 def _tombstones(patch: pytest.MonkeyPatch) -> None:
@@ -176,7 +221,7 @@ def _no_compare(patch: pytest.MonkeyPatch) -> None:
         if changed is None:
             return current
         try:
-            self._bucket.put_if_absent(manifest_name(current[0] + 1), self._signed(changed))
+            self._bucket.put_if_absent(manifest_name(current[0] + 1), self._signed(changed)[0])
         except FileExistsError:
             return current[0] + 1, changed
         return current[0] + 1, changed
@@ -254,18 +299,35 @@ def _old_numbers(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(WriteQueue, "__init__", anew)
 
 
+def _late_lease(step: str) -> Patch:
+    """The time of a lease is taken after the update, though its snapshot counts from before."""
+
+    def plant(patch: pytest.MonkeyPatch) -> None:
+        bug = "self._renewed_ms = before_ms", "self._renewed_ms = self._runtime.monotonic_ms()"
+        rewrite(patch, snapshots.Lease, step, *bug)
+
+    return plant
+
+
 MUTANTS = [
     Mutant("no fence", _no_fence, knobs=WAR),
     Mutant("one fence for several writes in flight", _one_fence, knobs=DOZING),
     Mutant("no snapshot before the fence", _no_snapshot, knobs=HASTE),
     Mutant("acknowledged before it is written", _early_ack),
-    Mutant("no second look after a slow write", _no_second_look, knobs=ASLEEP),
+    Mutant("no second look after a slow write", _no_second_look, knobs=UNFENCED),
+    Mutant("fences are collected", _no_fences_kept, knobs=STALLED),
+    Mutant("manifests written in time are current", _clocks_decide, knobs=STALLED),
+    Mutant("a lease that lapsed proves a loss", _a_lapsed_lease_proves, knobs=STALLED),
     Mutant("what exists is always ours", _always_ours, knobs=STORM),
     Mutant("collection by the current manifest only", _current_manifest_only),
     Mutant("collection without regard to jobs", _jobs_unseen),
     Mutant("collection without a boundary", _no_boundary),
     Mutant("snapshots of manifests that are not active", _any_manifest),
     Mutant("readers skip gaps", _gaps, knobs=WATCHED),
+    Mutant("the time of a new lease is taken too late", _late_lease("move"), knobs=FORGETFUL),
+    Mutant(
+        "the time of a renewal is taken too late", _late_lease("renew"), knobs=FORGETFUL, seeds=200
+    ),
     Mutant("tombstones dropped too early", _tombstones, knobs=PEACE),
     Mutant("a fenced compactor commits", _any_compactor, knobs=CROWD),
     Mutant("a writer numbers its rows anew", _old_numbers),

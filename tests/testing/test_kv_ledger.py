@@ -65,7 +65,7 @@ def test_writers_read_their_own() -> None:
             ledger.judge_own(b"a", value, mine, "we")
 
 
-def test_nobody_acknowledges_after_a_newer_writer_has() -> None:
+def test_an_older_writer_does_not_acknowledge_after_a_newer_one() -> None:
     ledger = KvLedger()
     ledger.acknowledge(written(ledger, 2, 1, b"a"))
     with pytest.raises(BrokenPromiseError, match=r"lost: .* was taken after"):

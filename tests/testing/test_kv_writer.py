@@ -8,7 +8,7 @@ from typing import IO
 
 import pytest
 
-from holdfast.kv import Db, Reader
+from holdfast.doors import open_kv, read_kv
 from holdfast.testing.kv_writer import COUNTER, FENCED, round_key, round_value
 
 
@@ -44,7 +44,7 @@ class Writer:
 
 def check(path: Path, acknowledged: int, begun: int) -> int:
     """What the store holds is all that was acknowledged, and no more than was begun."""
-    with Reader.open(str(path), lazy=True) as reader:
+    with read_kv(str(path), lazy=True) as reader:
         last = int(reader.get(COUNTER) or 0)
         assert acknowledged <= last <= begun
         rounds = dict(reader.items(prefix=b"round/"))
@@ -63,7 +63,7 @@ def test_five_real_kills_lose_and_invent_nothing(tmp_path: Path, parallel: int) 
             writer.process.kill()
         assert writer.end() == -signal.SIGKILL
         assert writer.said["open"] >= last
-        Db.open(str(tmp_path), flush_ms=None, watch_ms=None).close()  # gaps are fenced
+        open_kv(str(tmp_path), create=True, flush_ms=None, watch_ms=None).close()  # gaps are fenced
         last = check(tmp_path, writer.said["ack"], writer.said["begin"])
     assert last > 30
 
@@ -73,18 +73,18 @@ def test_a_stopped_writer_wakes_up_fenced(tmp_path: Path) -> None:
     try:
         writer.hear("ack", 10)
         writer.process.send_signal(signal.SIGSTOP)
-        with Db.open(str(tmp_path)) as db:
+        with open_kv(str(tmp_path), create=True) as db:
             number = int(db.get(COUNTER) or 0)
             db.write({COUNTER: b"%d" % (number + 1), b"ours": b"1"}).result()
             writer.process.send_signal(signal.SIGCONT)
             assert writer.end() == FENCED
             assert "fenced" in writer.said
-            assert writer.said["ack"] <= number  # what it was told is there
+            assert writer.said["ack"] <= number  # what was acknowledged is there
             db.put(b"ours", b"2").result()
     finally:
         writer.process.kill()
         writer.process.wait()
-    with Reader.open(str(tmp_path)) as reader:
+    with read_kv(str(tmp_path)) as reader:
         assert reader.get(COUNTER) == b"%d" % (number + 1)
         assert reader.get(b"ours") == b"2"
         assert reader.get(round_key(number + 1)) is None  # nothing of it after the fence

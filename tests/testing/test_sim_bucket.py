@@ -39,7 +39,7 @@ def test_what_is_late_arrives_while_others_call() -> None:
     assert bucket.truth.get("x") == b"1"
 
 
-def test_a_look_has_no_answer_to_lose_twice() -> None:
+def test_lost_answers_do_not_apply_to_reads() -> None:
     bucket = SimBucket(Random(0), Faults(lost_answer=1.0, late=1.0))
     assert bucket.list("") == []
     assert not bucket.fired

@@ -1,15 +1,15 @@
-"""Bars and ticks of many symbols, durable as MarketStore's design has it, in MarketStore's files.
+"""Bars and ticks of many symbols, in MarketStore's file format, with durable writes.
 
->>> from holdfast.bars import open_bars
->>> with open_bars(directory) as store:
+>>> from holdfast.bars import BarStore
+>>> from holdfast.disk import OsDisk
+>>> with BarStore(OsDisk(directory), create=True) as store:
 ...     store.symbols()
 []
 """
 
 from holdfast.bars.group import Group
-from holdfast.bars.guest import BarReader
-from holdfast.bars.opening import open_bars
-from holdfast.bars.store import BarStore
+from holdfast.bars.reader import BarReader
 from holdfast.bars.wal import Damage
+from holdfast.bars.writer import BarStore
 
-__all__ = ["BarReader", "BarStore", "Damage", "Group", "open_bars"]
+__all__ = ["BarReader", "BarStore", "Damage", "Group"]

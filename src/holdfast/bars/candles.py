@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from holdfast.bars.intake import SYMBOL, TIME
+from holdfast.bars.reducing import REDUCE
 from holdfast.formats.bar_time import intervals_per_day
 
 if TYPE_CHECKING:
@@ -15,11 +16,12 @@ if TYPE_CHECKING:
 def candles(
     ticks: "pa.Table", timeframe_ns: int, price: str, size: str | None = None
 ) -> "pa.Table":
-    """The bars of ticks as a query has them, by symbol and time; only intervals that have any.
+    """Return the bars of ticks by symbol and time, for the intervals that hold ticks.
 
-    >>> from holdfast.bars import open_bars
+    >>> from holdfast.bars import BarStore
+    >>> from holdfast.disk import OsDisk
     >>> trades = {"time": [0, 1, 60 * 10**9], "Price": [2.0, 1.0, 5.0], "Size": [10, 20, 30]}
-    >>> with open_bars(directory) as store:
+    >>> with BarStore(OsDisk(directory), create=True) as store:
     ...     tgid = store.write(trades, "1Sec", "TICK", symbol="A", is_variable=True)
     ...     bars = candles(store.query("A", "1Sec", "TICK"), 60 * 10**9, "Price", "Size")
     >>> bars["Close"].to_pylist(), bars["Volume"].to_pylist()
@@ -40,22 +42,14 @@ def candles(
     columns = {SYMBOL: symbols.take(pa.array(starts)), TIME: times}
     columns.update(_prices(ticks.column(price).to_numpy(), starts))
     if size is not None:
-        columns["Volume"] = pa.array(_sums(ticks.column(size).to_numpy(), starts))
+        columns["Volume"] = pa.array(_reduced(ticks.column(size).to_numpy(), starts, "sum"))
     return pa.table(columns)
 
 
 def _prices(prices: npt.NDArray[Any], starts: npt.NDArray[np.intp]) -> dict[str, Any]:
-    if not len(starts):  # reduceat wants a row
-        return dict.fromkeys(("Open", "High", "Low", "Close"), prices)
-    return {
-        "Open": prices[starts],
-        "High": np.maximum.reduceat(prices, starts),
-        "Low": np.minimum.reduceat(prices, starts),
-        "Close": prices[np.append(starts[1:], len(prices)) - 1],
-    }
+    rules = {"Open": "first", "High": "max", "Low": "min", "Close": "last"}
+    return {name: _reduced(prices, starts, rule) for name, rule in rules.items()}
 
 
-def _sums(sizes: npt.NDArray[Any], starts: npt.NDArray[np.intp]) -> npt.NDArray[Any]:
-    wide = sizes.astype(np.float64 if sizes.dtype.kind == "f" else np.int64)
-    sums: npt.NDArray[Any] = np.add.reduceat(wide, starts) if len(starts) else wide
-    return sums
+def _reduced(values: npt.NDArray[Any], starts: npt.NDArray[np.intp], rule: str) -> Any:
+    return REDUCE[rule](values, starts) if len(starts) else values  # reduceat wants a row

@@ -1,20 +1,22 @@
 """What a root holds: symbols, timeframes, attribute groups and years, as directories and files.
 
 root/SYMBOL/TIMEFRAME/ATTRIBUTES/YEAR.bin, and in each directory a file `category_name` that says
-what the names in it are: MarketStore wants it so.  A bucket's key is SYMBOL/TIMEFRAME/ATTRIBUTES.
+what the names in it are: MarketStore requires it.  A bucket's key is SYMBOL/TIMEFRAME/ATTRIBUTES.
 """
 
 import errno
 import re
 from collections.abc import Collection, Sequence
+from contextlib import closing
 from functools import lru_cache
 from typing import NamedTuple
 
 from holdfast.disk import Disk, File
-from holdfast.errors import CorruptError
+from holdfast.errors import CorruptError, ExistsError, NotFoundError
 from holdfast.formats import year_file as fmt
 from holdfast.formats.bar_time import parse_timeframe
 from holdfast.formats.flaw import Flaw
+from holdfast.ownership import LOCK
 
 CATEGORY = "category_name"
 STAGING = ".staging"  # no symbol: see holdfast.bars.staging
@@ -32,7 +34,7 @@ class YearPath(NamedTuple):
 
 @lru_cache(1 << 17)
 def split_path(path: str) -> YearPath | None:
-    """The bucket and the year of a file's name; None if no year file could be called so."""
+    """Return the bucket and the year of a path; None if it cannot be the path of a year file."""
     match = _PATH.fullmatch(path)
     return YearPath(match[1], int(match[2])) if match else None
 
@@ -41,8 +43,16 @@ def split_path(path: str) -> YearPath | None:
 def make_key(symbol: str, timeframe: str, attributes: str) -> str:
     parse_timeframe(timeframe)
     key = f"{symbol}/{timeframe}/{attributes}"
+    if symbol == "*" or "," in symbol:
+        raise ValueError(
+            f"invalid symbol {symbol!r}: a query reads * as all symbols, and a comma between two; "
+            "replace the character"
+        )
     if split_path(year_path(key, 2000)) is None or _TAKEN.match(symbol):
-        raise ValueError(f"{key!r} is no name for a bucket: printable ASCII, and no slash")
+        raise ValueError(
+            f"invalid bucket {key!r}: use printable ASCII characters without a slash, "
+            "and no name that the store uses itself"
+        )
     return key
 
 
@@ -51,24 +61,60 @@ def year_path(key: str, year: int) -> str:
 
 
 def leads_astray(error: OSError) -> bool:
-    """Whether a name leads to what no store has made, as hostile ones do; else a disk fails."""
+    """Return whether a hostile path caused the error: a link, or a file for a directory."""
     return error.errno in _ASTRAY
 
 
+def has_root(disk: Disk) -> bool:
+    """Return whether a directory is a bar store: a new one has `category_name`, or only LOCK."""
+    try:
+        names = disk.list()
+        if any(name == CATEGORY or name.startswith("WALFile.") for name in names):
+            return True
+        directories = disk.directories()
+        if STAGING in directories:
+            return True
+        disk.open(LOCK).close()
+    except FileNotFoundError:
+        return False
+    return not names and not directories
+
+
+def check_root(disk: Disk, *, create: bool = False) -> bool:
+    """Return whether a root must be created: it is missing, and `create` allows it.
+
+    NotFoundError without `create`; ExistsError if the directory holds something else.
+    """
+    if has_root(disk):
+        return False
+    try:
+        others = [*disk.list(), *disk.directories()]
+    except FileNotFoundError:
+        others = []
+    if others and create:
+        raise ExistsError(f"{disk} is not a bar store: it holds {others[0]!r}; use a new directory")
+    if not create:
+        what = f"it holds {others[0]!r}" if others else "it is missing or empty"
+        raise NotFoundError(f"no bar store at {disk}: {what}; check the path, or create the store")
+    return True
+
+
 class Catalog:
-    """Looks into directories when asked, and remembers.  An owner tells it of what it makes."""
+    """Caches what the directories hold.  An owner adds the files that it creates."""
 
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
         self._years: dict[str, frozenset[int]] = {}
         self._schemas: dict[str, fmt.Schema] = {}
-        self.present: set[str] = set()  # files that are there for sure
+        self.present: set[str] = set()  # files that are known to exist
         self._headers: dict[str, fmt.Header] = {}
-        self.expected: dict[str, fmt.Header] = {}  # of files that are being made, or made again
+        self.expected: dict[
+            str, fmt.Header
+        ] = {}  # of files that are being created, or created again
         self.checked: set[str] = set()  # buckets whose directories are known to be inside
 
     def forget(self) -> None:
-        """Look again: a guest cannot know what the owner has made."""
+        """Drop the cached years: a guest cannot know which files the owner has created."""
         self._years.clear()
 
     def symbols(self) -> list[str]:
@@ -97,19 +143,19 @@ class Catalog:
         self._schemas[key] = schema
 
     def schemas(self, keys: Sequence[str]) -> list[fmt.Schema | None]:
-        """The columns of many buckets."""
+        """Return the columns of many buckets."""
         known = self._schemas.get
         return [known(key) or self.schema(key) for key in keys]
 
     def schema(self, key: str, *, unless: Collection[str] = ()) -> fmt.Schema | None:
-        """The columns of a bucket, which all its years share; None if there is no file.
+        """Return the columns of a bucket, which all its years share; None if it has no file.
 
-        What is in the files `unless` does not count: perhaps they are only half made.
+        The files in `unless` are not read: they may be incomplete.
         """
         schema = self._schemas.get(key)
         if schema is None:
             years = [year for year in self.years(key) if year_path(key, year) not in unless]
-            if years:  # the oldest: no other is less likely to be just being made
+            if years:  # the oldest is the least likely to be incomplete
                 header = self._read(year_path(key, min(years)))
                 schema = self._schemas[key] = header.schema
         return schema
@@ -124,15 +170,12 @@ class Catalog:
         return expected
 
     def trust(self, path: str, header: fmt.Header) -> None:
-        """Remember the header of a file that is surely made."""
+        """Cache the header of a file that is known to be complete."""
         self._headers[path] = header
 
     def _read(self, path: str) -> fmt.Header:
-        file = self._disk.open(path)
-        try:
+        with closing(self._disk.open(path)) as file:
             return read_header(file, path)
-        finally:
-            file.close()
 
     def _directories(self, name: str) -> list[str]:
         try:
@@ -142,7 +185,7 @@ class Catalog:
 
 
 def read_header(file: File, path: str) -> fmt.Header:
-    """The header of a year file, which must be of the year that its name says."""
+    """Return the header of a year file; CorruptError if its year is not that of its name."""
     header = find_header(file, path)
     if isinstance(header, Flaw):
         raise CorruptError(path, header.offset, header.why)

@@ -1,57 +1,156 @@
-"""Year files, open for writing: as many as the process may hold, and no more.
+"""One file of a bar store, decoded: the messages of a log, or the header and extent of a year."""
 
-Nothing here is durable before the volume is synced.
-"""
+from contextlib import closing
+from dataclasses import dataclass
 
-from collections import OrderedDict
+from holdfast.bars import verify
+from holdfast.bars.catalog import split_path
+from holdfast.bars.status import state_of, type_names
+from holdfast.bars.wal import Damage
+from holdfast.disk import Disk
+from holdfast.errors import CorruptError
+from holdfast.formats import market_wal as fmt
+from holdfast.formats import year_file
+from holdfast.formats.flaw import Flaw
+from holdfast.formats.marketstore_wal import decode_intervals
 
-from holdfast.bars.catalog import CATEGORIES, CATEGORY
-from holdfast.disk import Disk, File
-from holdfast.formats import year_file as fmt
+_KINDS = ("bars", "ticks", "new file of bars", "new file of ticks", "removed", "placed", "decision")
+_STATUSES = ("preparing", "intended", "complete", "aborted")
+_DESTINATIONS = ("log", "year files")
 
 
-class Files:
-    def __init__(self, disk: Disk, open_max: int) -> None:
-        self._disk, self._open_max = disk, open_max
-        self._open: OrderedDict[str, File] = OrderedDict()  # oldest first
-        self._named: set[str] = set()  # category files that are right
+@dataclass(frozen=True, slots=True)
+class SetReport:
+    """Rows for one file in a group."""
 
-    def get(self, path: str) -> File:
-        file = self._open.get(path)
-        if file is None:
-            self._make_room()
-            file = self._open[path] = self._disk.open(path, writable=True)
-        return file
+    path: str
+    kind: str
+    rows: int
 
-    def make(self, path: str, header: fmt.Header) -> None:
-        """Make a year file, or write the header of one anew; its directories are told apart."""
-        parts = path.split("/")
-        for depth, category in enumerate(CATEGORIES):
-            self._name_category("/".join([*parts[:depth], CATEGORY]), category)
-        self._make_room()
-        file = self._disk.make(path)
-        self._open.pop(path, None)
-        self._open[path] = file
-        # Also if it looks right: after a sync that failed the cache shows what the disk lacks.
-        for offset, block in fmt.encode_header_blocks(header):
-            file.write_at(offset, block)
-        file.extend(header.stop)
 
-    def close(self) -> None:
-        for file in self._open.values():
-            file.close()
-        self._open.clear()
+@dataclass(frozen=True, slots=True)
+class MessageReport:
+    offset: int
+    kind: str  # status, info, group or damage
+    tgid: int | None
+    text: str
+    sets: tuple[SetReport, ...] = ()
 
-    def _make_room(self) -> None:
-        while len(self._open) >= self._open_max:
-            self._open.popitem(last=False)[1].close()
 
-    def _name_category(self, name: str, category: bytes) -> None:
-        if name in self._named:
-            return
-        file = self._disk.make(name)
-        try:
-            file.write_at(0, category)
-        finally:
-            file.close()
-        self._named.add(name)
+@dataclass(frozen=True, slots=True)
+class WalContent:
+    """A log, message by message."""
+
+    name: str
+    dialect: str
+    size: int
+    state: str
+    owner: int | None
+    messages: tuple[MessageReport, ...]
+    torn: Damage | None  # an invalid end, with nothing valid after it
+    damage: tuple[Damage, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class YearFileReport:
+    """A year file: its header, and how many rows it has."""
+
+    path: str
+    year: int
+    timeframe_ns: int
+    kind: str
+    columns: dict[str, str]
+    description: str
+    record_size: int
+    intervals: int
+    rows: int
+    size: int
+    allocated: int
+    damage: tuple[Damage, ...]
+
+
+def read_wal(disk: Disk, name: str) -> WalContent:
+    """Decode one log, of either dialect; it may be in any directory."""
+    with closing(disk.open(name)) as file:
+        data = file.read_at(0, file.size())
+    status = fmt.decode_status(data)
+    is_foreign = ".walfile" in name
+    scan = fmt.scan(memoryview(data)) if len(data) >= fmt.STATUS_SIZE else None
+    messages = tuple(_message(one, is_foreign) for one in scan.messages) if scan else ()
+    flaw = scan.flaw if scan else Flaw(0, f"a log of {len(data)} bytes is too short")
+    torn = Damage(name, flaw.offset, flaw.why) if flaw else None
+    return WalContent(
+        name=name,
+        dialect="marketstore" if is_foreign else "design",
+        size=len(data),
+        state=state_of(status),
+        owner=None if isinstance(status, Flaw) else status.owner,
+        messages=messages,
+        torn=torn,
+        damage=tuple(
+            Damage(name, one.offset, one.text) for one in messages if one.kind == "damage"
+        ),
+    )
+
+
+def _message(message: fmt.Message, is_foreign: bool) -> MessageReport:
+    if isinstance(message, fmt.Info):
+        where, what = _name(_DESTINATIONS, message.destination), _name(_STATUSES, message.status)
+        return MessageReport(message.offset, "info", message.tgid, f"{where}: {what}")
+    if isinstance(message, fmt.Gap):
+        return MessageReport(message.offset, "damage", message.tgid, message.why)
+    sets = _intervals(message) if is_foreign else _sets(message)
+    if isinstance(sets, Flaw):
+        return MessageReport(sets.offset, "damage", message.tgid, sets.why)
+    rows, files = sum(one.rows for one in sets), len({one.path for one in sets})
+    return MessageReport(
+        message.offset, "group", message.tgid, f"{rows:,} rows, {files:,} files", tuple(sets)
+    )
+
+
+def _name(names: tuple[str, ...], number: int) -> str:
+    return names[number] if 0 <= number < len(names) else str(number)
+
+
+def _sets(group: fmt.Group) -> list[SetReport] | Flaw:
+    sets = fmt.decode_sets(group)
+    if isinstance(sets, Flaw):
+        return sets
+    return [SetReport(one.path, _name(_KINDS, one.kind), one.count) for one in sets]
+
+
+def _intervals(group: fmt.Group) -> list[SetReport] | Flaw:
+    intervals = decode_intervals(group)
+    if isinstance(intervals, Flaw):
+        return intervals
+    return [
+        SetReport(
+            one.path, _name(_KINDS, one.kind), len(one.data) // (one.row_size or len(one.data))
+        )
+        for one in intervals
+    ]
+
+
+def read_year_file(disk: Disk, name: str) -> YearFileReport:
+    """Decode one year file.  In a root its path must agree with it: SYMBOL/TIMEFRAME/GROUP/YEAR."""
+    with closing(disk.open(name)) as file:
+        header = year_file.decode_header(file.read_at(0, year_file.HEADER_SIZE))
+        allocated = file.allocated()
+    if isinstance(header, Flaw):
+        raise CorruptError(f"{disk}/{name}", header.offset, header.why)
+    check = verify.read_year_file(disk, name, None if split_path(name) else header)
+    schema = header.schema
+    return YearFileReport(
+        path=f"{disk}/{name}",
+        year=header.year,
+        timeframe_ns=header.timeframe_ns,
+        kind="ticks" if schema.is_variable else "bars",
+        columns=type_names(schema),
+        description=header.description.decode("ascii", "backslashreplace"),
+        record_size=schema.record_size,
+        intervals=header.count,
+        rows=check.rows,
+        size=check.size,
+        allocated=allocated,
+        damage=tuple(check.flaws.values()),
+    )

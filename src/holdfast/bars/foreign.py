@@ -1,18 +1,19 @@
-"""Logs of MarketStore's own program, told in the words of the design.
+"""Translate logs of MarketStore's own program into groups of the design.
 
-It applies a group right after it has logged it, and a crash leaves no trace of how far it came.
-Bars can be written again.  Rows that were added to an interval cannot: those that its payload
-holds already, in order of commit, are taken for applied.
+That program applies a group right after it has logged it, and does not record how far it got.  Bars
+can be written again.  Rows that were added to an interval cannot: the rows that its payload holds
+already, in order of commit, count as applied.
 """
 
 from collections import Counter
 from collections.abc import Iterable
+from contextlib import closing
 
 import numpy as np
 
 from holdfast.bars import parts
 from holdfast.bars.catalog import Catalog, find_header, leads_astray, split_path
-from holdfast.bars.pending import Change
+from holdfast.bars.view import Change
 from holdfast.bars.wal import Content, Damage
 from holdfast.disk import Disk
 from holdfast.errors import CorruptError
@@ -26,7 +27,7 @@ Intervals = list[IntervalSet]
 
 
 def translate(content: Content, disk: Disk, catalog: Catalog) -> None:
-    """Put groups of ours in the place of those that are not in the year files yet."""
+    """Replace the groups that are not yet in the year files by groups of the design."""
     content.changes.sort(key=lambda change: change.tgid)  # in this order the program replays
     groups: list[tuple[Change, Intervals]] = []
     for change in content.changes:
@@ -34,7 +35,7 @@ def translate(content: Content, disk: Disk, catalog: Catalog) -> None:
         if isinstance(intervals, Flaw):
             content.damage.append(Damage(content.name, intervals.offset, intervals.why))
         elif bad := [one.path for one in intervals if split_path(one.path) is None]:
-            why = f"{bad[0]!r} is no year file of this store"
+            why = f"{bad[0]!r} is not the path of a year file"
             content.damage.append(Damage(content.name, change.group.offset, why))
         else:
             groups.append((change, intervals))
@@ -53,7 +54,7 @@ def translate(content: Content, disk: Disk, catalog: Catalog) -> None:
 
 
 def _applied(groups: list[tuple[Change, Intervals]], disk: Disk) -> dict[tuple[str, int], int]:
-    """For each interval of many rows, how many of its sets to do the year file holds already."""
+    """Return, for each interval of many rows, how many of its sets the year file holds already."""
     steps: dict[tuple[str, int], list[tuple[bool, list[bytes]]]] = {}
     for change, intervals in groups:
         for one in intervals:
@@ -76,19 +77,16 @@ def _applied(groups: list[tuple[Change, Intervals]], disk: Disk) -> dict[tuple[s
 
 def _rows_in(disk: Disk, path: str, index: int) -> Iterable[bytes]:
     try:
-        file = disk.open(path)
+        with closing(disk.open(path)) as file:
+            header = find_header(file, path)
+            if isinstance(header, Flaw) or not header.schema.is_variable:
+                return []
+            part = parts.read_part(file, header, index, index, ())
     except FileNotFoundError:
         return []
-    try:
-        header = find_header(file, path)
-        if isinstance(header, Flaw) or not header.schema.is_variable:
-            return []
-        part = parts.read_part(file, header, index, index, ())
-        if part.wrong is not None or not part.payloads:
-            return []
-        rows = parts.decoded(part.payloads[0], header.schema, path, index)
-    finally:
-        file.close()
+    if part.wrong is not None or not part.payloads:
+        return []
+    rows = parts.decoded(part.payloads[0], header.schema, path, index)
     size = header.schema.stored.itemsize
     flat = rows.tobytes()
     return [flat[at : at + size] for at in range(0, len(flat), size)]
@@ -111,10 +109,7 @@ def _translated(
     sets: list[bytes] = []
     for path, found in todo.items():
         sets += _sets_for(path, found, catalog)
-    group = fmt.encode_group(change.tgid, b"".join(sets), len(sets))
-    message = fmt.scan(memoryview(group), 0).messages[0]
-    assert isinstance(message, fmt.Group)
-    return Change(message, change.log)
+    return Change(fmt.encode_write(change.tgid, b"".join(sets), len(sets)).group, change.log)
 
 
 def _sets_for(path: str, intervals: Intervals, catalog: Catalog) -> list[bytes]:
@@ -147,16 +142,16 @@ def _sets_for(path: str, intervals: Intervals, catalog: Catalog) -> list[bytes]:
 
 
 def _rows_of(one: IntervalSet, own: Schema, header: Header) -> bytes:
-    """The rows of an interval in the order of the file's columns, whatever the writer's was."""
+    """Return the rows of an interval in the order of the file's columns."""
     schema = header.schema
     if one.columns != own.columns or (one.kind == fmt.VARIABLE) != schema.is_variable:
-        raise ValueError(f"{one.path}: columns of two kinds in one group")
+        raise ValueError(f"{one.path}: one group has two lists of columns")
     if one.offset != schema.offset_of(one.index) or len(one.data) % own.stored.itemsize:
         raise ValueError(f"{one.path}: interval {one.index} at byte {one.offset}")
     if own is schema:
         return one.data
     if sorted(own.columns) != sorted(schema.columns):
-        raise ValueError(f"{one.path}: other columns than the file has")
+        raise ValueError(f"{one.path}: the columns differ from those of the file")
     given = np.frombuffer(one.data, own.stored)
     rows = np.empty(len(given), schema.stored)
     for name in schema.stored.names or ():

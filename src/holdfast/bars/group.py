@@ -1,9 +1,10 @@
-"""A transaction group that is being built: writes and removals that happen together or not at all.
+"""A transaction group: writes and removals that happen together or not at all.
 
-commit: durable and visible when it returns.  prepare: durable, and visible or gone when whoever
-coordinates has decided; after a crash it is among the store's undecided groups.
+commit: durable and visible when it returns.  prepare: durable; visible after a commit, discarded
+after an abort.  After a crash a prepared group is among the store's undecided groups.
 """
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,11 +18,11 @@ from holdfast.formats import market_wal as fmt
 from holdfast.formats.year_file import HEADER_SIZE, NEW_YEAR_ROOM, Schema
 
 if TYPE_CHECKING:
-    from holdfast.bars.store import BarStore
+    from holdfast.bars.commits import Commits
 
 
 class NewFile:
-    """A year file that a group brings."""
+    """A year file that a group creates."""
 
     __slots__ = ("key", "path", "schema", "year")
 
@@ -37,7 +38,7 @@ class NewFile:
 
 
 class Item:
-    """What a group hands to the one who commits for all."""
+    """What a group passes to the thread that commits."""
 
     __slots__ = ("count", "error", "new_files", "parts", "tgid")
 
@@ -48,13 +49,19 @@ class Item:
         self.tgid = 0
         self.error: ValueError | None = None
 
+    def outcome(self) -> int:
+        """Return the tgid, or raise why the group was refused."""
+        if self.error is not None:
+            raise self.error
+        return self.tgid
+
 
 class Draft:
-    """Writes and removals, encoded; whoever has it decides what becomes of them."""
+    """Rows to write and to remove, checked against the catalog and encoded."""
 
     def __init__(self, catalog: Catalog, places: dict[tuple[str, int], bytes]) -> None:
         self._catalog, self._places = catalog, places
-        self.item, self._state = Item(), "open"
+        self.item = Item()
 
     def write(
         self,
@@ -66,7 +73,6 @@ class Draft:
         is_variable: bool = False,
     ) -> None:
         """Add rows for one symbol, or for many; see holdfast.bars.intake for what they may be."""
-        self._refuse_unless("open")
         rows = intake.take_in(bars, symbol)
         if not len(rows.times_ns):
             return
@@ -97,8 +103,7 @@ class Draft:
             self.item.count += len(places)
 
     def remove(self, key: str, times_ns: intake.Ints, span: Span, schema: Schema) -> None:
-        """Take out these rows of a bucket: all that it has in this span."""
-        self._refuse_unless("open")
+        """Remove these rows of a bucket: all that it has in this span."""
         timeframe_ns = bar_time.parse_timeframe(key.split("/")[1])
         per_day = bar_time.intervals_per_day(timeframe_ns)
         years, index = bar_time.locate(times_ns, timeframe_ns)
@@ -108,19 +113,15 @@ class Draft:
             if schema.is_variable:
                 starts = bar_time.interval_starts(gone, year, timeframe_ns).tolist()
                 ticks = [
-                    bar_time.tick_span(span.start_ns, span.end_ns, begin, timeframe_ns)
+                    bar_time.tick_span(span.start_ns, span.stop_ns, begin, timeframe_ns)
                     for begin in starts
                 ]
                 spans, width = np.array(ticks, "<u4").tobytes(), 8
             self.item.parts.append(fmt.encode_set(place, gone, spans, width))
             self.item.count += 1
 
-    def _refuse_unless(self, state: str) -> None:
-        if self._state != state:
-            raise HoldfastError(f"the group is {self._state}")
-
     def _schemas(self, keys: list[str], rows: intake.Rows, *, is_variable: bool) -> list[Schema]:
-        """The columns of each of these buckets: its own, or those that are brought."""
+        """Return the columns of each bucket: its own, or those of the rows if it is new."""
         fresh: Schema | None = None
         found = self._catalog.schemas(keys)
         if None in found:
@@ -132,7 +133,7 @@ class Draft:
         return [schema for schema in schemas if schema is not None]
 
     def _place(self, key: str, year: int, schema: Schema, per_day: int) -> bytes:
-        """The head of a file's sets; what is remembered is for files that are there."""
+        """Return the head of a file's sets; heads of existing files are cached."""
         path = year_path(key, year)
         kind = fmt.VARIABLE if schema.is_variable else fmt.FIXED
         place = fmt.encode_place(kind, path, year, per_day)
@@ -145,43 +146,70 @@ class Draft:
         return place
 
 
-class Group(Draft):
-    """See the module.  Not for several threads; every thread may have its own."""
+class Group:
+    """Writes and removals that happen together or not at all.  For one thread."""
 
     def __init__(
-        self, store: "BarStore", catalog: Catalog, places: dict[tuple[str, int], bytes]
+        self, draft: Draft, commits: "Commits", when_committed: Callable[[], None]
     ) -> None:
-        super().__init__(catalog, places)
-        self._store = store
+        self._draft, self._commits, self._when_committed = draft, commits, when_committed
+        self._state = "open"
+
+    @property
+    def tgid(self) -> int:
+        """Return the id of the group; 0 before it is durable."""
+        return self._draft.item.tgid
+
+    def write(
+        self,
+        bars: intake.Table,
+        timeframe: str,
+        attributes: str,
+        *,
+        symbol: str | None = None,
+        is_variable: bool = False,
+    ) -> None:
+        """Add rows for one symbol, or for many; see holdfast.bars.intake for what they may be."""
+        self._refuse_unless("open")
+        self._commits.check()
+        self._draft.write(bars, timeframe, attributes, symbol=symbol, is_variable=is_variable)
 
     def commit(self) -> int:
-        """Make it durable, then visible; return its tgid.  Of a prepared group: so be it."""
+        """Make the group durable and visible, and return its tgid."""
         if self._state == "prepared":
-            self._store.resolve(self.item.tgid, commit=True)
+            self._commits.resolve([self.tgid], commit=True)
         else:
             self._refuse_unless("open")
             self._state = "failed"
-            self._store.commit_item(self.item)
+            self._commits.commit(self._draft.item)
         self._state = "committed"
-        return self.item.tgid
+        self._when_committed()
+        return self.tgid
 
     def prepare(self) -> int:
-        """Make it durable, and visible only when it is committed; return its tgid."""
+        """Make the group durable, to be visible when it is committed; return its tgid."""
         self._refuse_unless("open")
         self._state = "failed"
-        self._store.prepare_item(self.item)
+        self._commits.prepare(self._draft.item)
         self._state = "prepared"
-        return self.item.tgid
+        return self.tgid
 
     def abort(self) -> None:
+        """Discard the group; nothing of it is ever visible."""
         if self._state == "prepared":
-            self._store.resolve(self.item.tgid, commit=False)
+            self._commits.resolve([self.tgid], commit=False)
         else:
             self._refuse_unless("open")
         self._state = "aborted"
 
+    def _refuse_unless(self, state: str) -> None:
+        if self._state != state:
+            raise HoldfastError(f"the group is {self._state}; start another with store.group()")
+
 
 def _refuse_new_year(schema: Schema, index: bar_time.Ints) -> None:
     if schema.record_size > NEW_YEAR_ROOM and int(index.min()) == 0:
-        why = f"a day of {schema.record_size} bytes on 1 January; the most is {NEW_YEAR_ROOM}"
-        raise ValueError(f"{why}, for it lies in the header of {HEADER_SIZE}")
+        why = (
+            f"a daily bar of 1 January has {schema.record_size} bytes, and at most {NEW_YEAR_ROOM}"
+        )
+        raise ValueError(f"{why} fit: it is stored in the header of {HEADER_SIZE} bytes")

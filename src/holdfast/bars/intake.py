@@ -1,4 +1,4 @@
-"""What writers bring - Arrow tables, pandas frames, numpy arrays - as columns for many symbols.
+"""Rows that writers pass (Arrow, polars, duckdb, pandas, numpy) as columns for many symbols.
 
 Times are a column `time` of timestamps, a frame's index of them, or MarketStore's own `Epoch` in
 seconds with, perhaps, `Nanoseconds`.  Symbols are a column `symbol`, or one symbol for all rows.
@@ -11,8 +11,9 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from holdfast.bars.query import TIME_MAX_NS
+from holdfast.bars.intake_columns import as_array, as_seconds, as_symbols, as_times
 from holdfast.formats.year_file import TICKS_FIELD, TYPES, Schema, schema_of, type_code
+from holdfast.tabular import cast_column
 
 Ints = npt.NDArray[np.int64]
 Table: TypeAlias = Any  # pyarrow.Table or RecordBatch, pandas.DataFrame, numpy structured array
@@ -22,7 +23,7 @@ _RESERVED = {TIME, SYMBOL, EPOCH, NANOSECONDS}
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Rows by columns: whose each is, and when."""
+    """Rows by columns, with the symbol and the time of each row."""
 
     symbols: list[str]
     codes: npt.NDArray[np.int32]  # into symbols
@@ -32,20 +33,23 @@ class Rows:
 
 def take_in(table: Table, symbol: str | None) -> Rows:
     columns = _columns(table)
-    times = _times(columns)
+    if TIME in columns:
+        times = as_times(columns.pop(TIME))
+    elif EPOCH in columns:
+        times = as_seconds(columns.pop(EPOCH), columns.pop(NANOSECONDS, None))
+    else:
+        raise ValueError("no times: pass a column `time` of timestamps, or `Epoch` in seconds")
     if (named := columns.pop(SYMBOL, None)) is not None and symbol is None:
-        symbols, codes = _encoded(named)
+        symbols, codes = as_symbols(named)
     elif named is None and symbol is not None:
         symbols, codes = [symbol], np.zeros(len(times), np.int32)
     else:
-        raise ValueError("name the symbol, or bring a column `symbol`: one of the two")
+        raise ValueError("pass either `symbol` or a column `symbol`")
     if not columns:
-        raise ValueError("no columns but symbols and times")
-    arrays = {name: _array(column) for name, column in columns.items()}
-    if any(len(array) != len(times) for array in arrays.values()):
-        raise ValueError("columns of different lengths")
-    if len(times) and not 0 <= int(times.min()) <= int(times.max()) <= TIME_MAX_NS:
-        raise ValueError("times must be from 1970 to 2261")
+        raise ValueError("no columns to store: there are only symbols and times")
+    arrays = {name: as_array(column, name) for name, column in columns.items()}
+    if any(len(array) != len(times) for array in (codes, *arrays.values())):
+        raise ValueError("the columns have different lengths")
     return Rows(symbols, codes, times, arrays)
 
 
@@ -63,72 +67,21 @@ def _columns(table: Table) -> dict[str, Any]:
         if TIME not in columns and EPOCH not in columns and hasattr(table.index, "as_unit"):
             columns[TIME] = table.index
         return columns
-    raise ValueError(f"{type(table).__name__} is neither Arrow, pandas nor numpy")
+    if hasattr(table, "__arrow_c_stream__"):  # polars, duckdb, Arrow readers
+        import pyarrow as pa
 
-
-def _times(columns: dict[str, Any]) -> Ints:
-    if TIME in columns:
-        return _nanoseconds(columns.pop(TIME))
-    if EPOCH not in columns:
-        raise ValueError("no times: a column `time` of timestamps, or `Epoch` in seconds")
-    seconds = _array(columns.pop(EPOCH)).astype(np.int64)
-    if len(seconds) and not 0 <= int(seconds.min()) <= int(seconds.max()) <= TIME_MAX_NS // 10**9:
-        raise ValueError("times must be from 1970 to 2261")
-    times: Ints = seconds * 10**9
-    if NANOSECONDS in columns:
-        times = times + _array(columns.pop(NANOSECONDS)).astype(np.int64)
-    return times
-
-
-def _nanoseconds(column: Any) -> Ints:
-    moments = getattr(column, "dt", column)
-    if getattr(moments, "tz", None) is not None:  # pandas: a series, or an index
-        column = moments.tz_convert(None)
-    array = _array(column)
-    if array.dtype.kind == "M":
-        return array.astype("datetime64[ns]").view(np.int64)
-    if array.dtype == np.int64:
-        return array
-    raise ValueError(f"times are timestamps or nanoseconds, not {array.dtype}")
-
-
-def _array(column: Any) -> npt.NDArray[Any]:
-    """One numpy array of a column, with no value missing."""
-    if hasattr(column, "null_count"):  # Arrow
-        if column.null_count:
-            raise ValueError("a bar has no missing values")
-        if hasattr(column, "combine_chunks"):
-            column = column.combine_chunks()
-        if str(column.type).startswith("timestamp"):
-            unit = column.type.unit
-            return np.asarray(column.cast("int64").to_numpy()).view(f"datetime64[{unit}]")
-        array: npt.NDArray[Any] = column.to_numpy(zero_copy_only=False)
-    else:
-        array = np.asarray(column)
-    if array.dtype.kind == "O":
-        array = array.astype(np.str_)
-    return array
-
-
-def _encoded(column: Any) -> tuple[list[str], npt.NDArray[np.int32]]:
-    import pyarrow as pa
-
-    if not isinstance(column, pa.Array | pa.ChunkedArray):
-        column = pa.array(np.asarray(column).astype(np.str_))
-    if isinstance(column, pa.ChunkedArray):
-        column = column.combine_chunks()
-    if column.null_count:
-        raise ValueError("a row without a symbol")
-    if not pa.types.is_dictionary(column.type):
-        column = column.dictionary_encode()
-    names: list[str] = column.dictionary.to_pylist()
-    return names, column.indices.to_numpy(zero_copy_only=False).astype(np.int32)
+        read = pa.table(table)
+        return {name: read.column(name) for name in read.column_names}
+    raise ValueError(
+        f"cannot read rows from {type(table).__name__}; pass Arrow, anything with "
+        "__arrow_c_stream__, pandas, a numpy array with named fields, or a dictionary of columns"
+    )
 
 
 def schema_for(columns: Mapping[str, npt.NDArray[Any]], *, is_variable: bool) -> Schema:
-    """The schema of a bucket that is made for these columns."""
+    """Return the schema of a new bucket for these columns."""
     if clash := _RESERVED & columns.keys():
-        raise ValueError(f"no column can be called {clash.pop()}")
+        raise ValueError(f"the column name {clash.pop()} is reserved; rename the column")
     return schema_of(
         tuple((name, type_code(array.dtype)) for name, array in columns.items()), is_variable
     )
@@ -137,10 +90,10 @@ def schema_for(columns: Mapping[str, npt.NDArray[Any]], *, is_variable: bool) ->
 def stored_rows(
     columns: Mapping[str, npt.NDArray[Any]], schema: Schema, ticks: npt.NDArray[np.uint32] | None
 ) -> npt.NDArray[np.uint8]:
-    """Rows as the log has them, in the schema's order whatever the writer's; nothing is bent."""
+    """Return rows as the log stores them, in the schema's order, without lossy casts."""
     if columns.keys() != set(schema.names):
         wanted, got = ", ".join(schema.names), ", ".join(columns)
-        raise ValueError(f"the bucket has the columns {wanted}; not {got}")
+        raise ValueError(f"the bucket has the columns {wanted}; the rows have {got}")
     count = len(next(iter(columns.values())))
     rows = np.empty(count, schema.stored)
     for name, code in schema.columns:
@@ -155,20 +108,24 @@ def _cast(array: npt.NDArray[Any], wanted: np.dtype[Any], name: str) -> npt.NDAr
         return array
     if array.dtype.kind == wanted.kind == "U":
         if len(array) and int(np.char.str_len(array).max()) > wanted.itemsize // 4:
-            raise ValueError(f"column {name}: text of more than {wanted.itemsize // 4} characters")
+            raise ValueError(f"column {name}: a text has over {wanted.itemsize // 4} characters")
         return array.astype(wanted)
     if array.dtype.kind in "iu" and wanted.kind in "iu":
         limits = np.iinfo(wanted)
         if len(array) and not limits.min <= int(array.min()) <= int(array.max()) <= limits.max:
-            raise ValueError(f"column {name}: a value that {wanted} cannot hold")
+            raise ValueError(f"column {name}: {wanted} cannot hold all values")
         return array.astype(wanted)
     if wanted.kind == "f" and array.dtype.kind in "fiu":
-        return array.astype(wanted)
-    raise ValueError(f"column {name} is of {wanted}; not of {array.dtype}")
+        import pyarrow as pa
+
+        kind = pa.from_numpy_dtype(wanted)
+        found: npt.NDArray[Any] = cast_column(pa.array(array), kind, name).to_numpy()
+        return found
+    raise ValueError(f"column {name} has the type {wanted}, not {array.dtype}")
 
 
 def cut(codes: npt.NDArray[np.int32], years: Ints) -> tuple[Ints, Ints]:
-    """An order in which rows of one symbol and year are together, and where each run begins."""
+    """Sort rows by symbol and year; return the order, and where each run begins."""
     both = codes.astype(np.int64) * 4096 + years
     if len(both) and (both[1:] < both[:-1]).any():
         order = np.argsort(both, kind="stable")
@@ -180,7 +137,7 @@ def cut(codes: npt.NDArray[np.int32], years: Ints) -> tuple[Ints, Ints]:
 
 
 def pick(order: Ints, bounds: Ints, wanted: Sequence[int]) -> tuple[Ints, Ints]:
-    """The same for some of the runs."""
+    """Return order and bounds of some of the runs."""
     if len(wanted) == len(bounds) - 1:
         return order, bounds
     pieces = [order[bounds[at] : bounds[at + 1]] for at in wanted]
@@ -188,6 +145,6 @@ def pick(order: Ints, bounds: Ints, wanted: Sequence[int]) -> tuple[Ints, Ints]:
 
 
 def names_of(symbols: str | Sequence[str]) -> list[str]:
-    """One name, several, or several in one string with commas."""
+    """Return the names in a string with commas, or in a sequence."""
     words = symbols.split(",") if isinstance(symbols, str) else list(symbols)
     return list(dict.fromkeys(words))

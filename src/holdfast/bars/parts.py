@@ -1,7 +1,7 @@
 """What a query takes out of one year file, and how committed groups lie over it.
 
-Everything is by columns.  A part is read first, and judged only when the overlay is known: what a
-write-back may have been at work on is covered by it.
+All rows are held by columns.  A part is read first and checked later, when the overlay is known:
+the overlay covers everything that a write-back may be changing.
 """
 
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from holdfast.bars.pending import Payloads
+from holdfast.bars.view import Payloads
 from holdfast.disk import File
 from holdfast.errors import CorruptError
 from holdfast.formats import market_wal, year_file
@@ -36,7 +36,7 @@ class Frame:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What a file held: rows by columns, or payloads by interval; `wrong` is not as it should."""
+    """What a file held: rows by columns, or payloads by interval; `wrong` marks invalid ones."""
 
     index: Ints
     columns: list[Column]
@@ -50,7 +50,7 @@ def empty_part(schema: Schema, names: Sequence[str]) -> Part:
 
 
 def read_part(file: File, header: Header, first: int, last: int, names: Sequence[str]) -> Part:
-    """The rows of intervals first..last; holes in the file are not even looked at."""
+    """Return the rows of intervals first..last; holes in the file are not read."""
     schema = header.schema
     begin, pieces, stop = max(first, 1), [], 0
     if first == 0 <= last and year_file.has_new_year(header):
@@ -64,7 +64,7 @@ def read_part(file: File, header: Header, first: int, last: int, names: Sequence
 def read_tail(
     file: File, header: Header, first: int, last: int, names: Sequence[str], count: int
 ) -> tuple[Part, int]:
-    """The last `count` rows of these intervals or some more, and the interval they begin with."""
+    """Return at least the last `count` rows of these intervals, and their first interval."""
     schema, pieces, got = header.schema, [], 0
     begin, stop = max(first, 1), last + 1
     block = max(count, _TAIL // schema.record_size)
@@ -106,13 +106,13 @@ Piece = tuple[Ints, npt.NDArray[np.void], npt.NDArray[np.bool_]]
 
 
 def _pieces(file: File, schema: Schema, first: int, stop: int) -> list[Piece]:
-    """Intervals first..stop-1, read as copies: the owner writes to year files in place."""
+    """Return intervals first..stop-1 as copies: the owner writes to year files in place."""
     step = _WINDOW // schema.record_size
     return [_records(file, schema, low, min(stop, low + step)) for low in range(first, stop, step)]
 
 
 def _records(file: File, schema: Schema, first: int, stop: int) -> Piece:
-    """Records or slots that hold something: their intervals, they, and which are wrong."""
+    """Return the records or slots that are not empty: intervals, bytes, and which are invalid."""
     data = file.read_at(schema.offset_of(first), (stop - first) * schema.record_size)
     count = len(data) // schema.record_size
     records = np.frombuffer(data, schema.record, count)
@@ -161,7 +161,7 @@ def overlaid(
     sets: Sequence[market_wal.WriteSet],
     path: str,
 ) -> Frame:
-    """The rows of a file of fixed records with groups over them; of two, the later counts."""
+    """Lay groups over the rows of a file of bars; the latest row of an interval counts."""
     if not sets:
         _refuse_wrong(part, slice(None), path)
         return Frame(part.index, None, part.columns)
@@ -204,11 +204,11 @@ def overlaid_ticks(
     planned: Payloads,
     path: str,
 ) -> Ticks:
-    """The same where intervals hold many rows: what a plan has is taken from it, not the file."""
+    """Lay groups over the rows of a file of ticks; intervals in a plan are taken from the plan."""
     payloads = dict(zip(part.index.tolist(), part.payloads, strict=True))
     wrong = set(part.index[part.wrong].tolist()) if part.wrong is not None else set()
     for index in wrong - planned.keys():
-        raise CorruptError(path, schema.offset_of(index), "a slot that points nowhere")
+        raise CorruptError(path, schema.offset_of(index), "a slot points outside of the file")
     payloads.update(planned)
     pieces = [Ticks(np.empty(0, np.int64), np.empty(0, schema.stored))]
     for index in sorted(payloads):
@@ -222,7 +222,7 @@ def overlaid_ticks(
         else:
             found = _concatenated([found, Ticks(one.index, stored_rows(one, schema))])
     if sets:
-        order = np.lexsort((found.rows[TICKS_FIELD], found.index))  # stable: as they came
+        order = np.lexsort((found.rows[TICKS_FIELD], found.index))  # stable: in the order of commit
         found = Ticks(found.index[order], found.rows[order])
     return found
 
@@ -252,7 +252,30 @@ def _without(found: Ticks, one: market_wal.WriteSet) -> Ticks:
     return Ticks(found.index[~gone], found.rows[~gone])
 
 
+def taken_out(found: Ticks, other: Ticks) -> Ticks | None:
+    """Return the ticks without these, the last of equal ones; None if one is missing."""
+    whole = _concatenated([found, other])
+    width = whole.rows.dtype.itemsize
+    data = np.empty((len(whole.index), 8 + width), np.uint8)
+    data[:, :8] = whole.index.astype("<i8").view(np.uint8).reshape(-1, 8)
+    data[:, 8:] = np.ascontiguousarray(whole.rows).view(np.uint8).reshape(-1, width)
+    _, codes = np.unique(data.view(f"V{8 + width}")[:, 0], return_inverse=True)
+    own, count = codes[: len(found.index)], len(found.index)
+    spare = np.bincount(codes[count:], minlength=int(codes.max(initial=0)) + 1)
+    order = np.argsort(own, kind="stable")
+    begins = np.flatnonzero(np.append(True, np.diff(own[order]) != 0)[:count])
+    sizes = np.diff(np.append(begins, count))
+    after = np.empty(count, np.int64)  # so many equal ones follow
+    after[order] = np.repeat(begins + sizes - 1, sizes) - np.arange(count)
+    keep = after >= spare[own]
+    if count - int(keep.sum()) != len(other.index):
+        return None
+    return Ticks(found.index[keep], found.rows[keep])
+
+
 def _refuse_wrong(part: Part, shown: Ints | slice, path: str) -> None:
     if part.wrong is not None and part.wrong[shown].any():
         index = int(part.index[shown][part.wrong[shown]][0])
-        raise CorruptError(path, 0, f"the record of interval {index} says it is another")
+        raise CorruptError(
+            path, 0, f"the record of interval {index} has the number of another interval"
+        )

@@ -13,27 +13,27 @@ import numpy as np
 from holdfast.bars import parts
 from holdfast.bars.catalog import Catalog, year_path
 from holdfast.bars.parts import Column, Ints, Part
-from holdfast.bars.pending import Overlay, Reading
+from holdfast.bars.view import Overlay, Reading, new_schema
 from holdfast.disk import Disk
 from holdfast.errors import CorruptError, UnsupportedError
 from holdfast.formats import bar_time, market_wal
 from holdfast.formats.flaw import Flaw
-from holdfast.formats.year_file import TICKS_FIELD, Header, Schema, schema_of
+from holdfast.formats.year_file import TICKS_FIELD, Header, Schema
 
-TIME_MIN_NS, TIME_MAX_NS = bar_time.year_start_ns(1970), bar_time.year_start_ns(2262) - 1
+TIME_MIN_NS, TIME_STOP_NS = bar_time.year_start_ns(1970), bar_time.year_start_ns(2262)
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """From `start_ns` to `end_ns`, both included; of more than `limit` rows the first or last."""
+    """Rows with start_ns <= time < stop_ns; of more than `limit` rows the first or the last."""
 
     start_ns: int = TIME_MIN_NS
-    end_ns: int = TIME_MAX_NS
+    stop_ns: int = TIME_STOP_NS
     limit: int | None = None
     from_start: bool = False
 
     def years(self) -> range:
-        return range(bar_time.year_of(self.start_ns), bar_time.year_of(self.end_ns) + 1)
+        return range(bar_time.year_of(self.start_ns), bar_time.year_of(self.stop_ns - 1) + 1)
 
     @property
     def tail(self) -> int | None:
@@ -67,12 +67,8 @@ class _BucketRead:
     from_ns: int = TIME_MIN_NS  # there may be more before this than was read
 
 
-class TooFewError(Exception):
-    """Of the last rows so many are removed that more must be read: begin again, and read all."""
-
-
 class AgainError(Exception):
-    """Something has changed since the first look: begin again."""
+    """Something has changed since the first look, or more must be read: begin again."""
 
 
 _NO_FILE = Flaw(0, "no such file")
@@ -86,13 +82,13 @@ class Query:
     ) -> None:
         self._disk, self._catalog, self._span, self._names = disk, catalog, span, columns
         self._within = span.years()
-        self.reads_all = span.tail is None
+        self._reads_all = span.tail is None
 
     def rows(self, keys: Iterable[str], reading: Reading) -> tuple[Schema | None, dict[str, Rows]]:
-        """The rows of those buckets that there are; of one schema, which is told too."""
-        tail = None if self.reads_all else self._span.tail
+        """Return the one schema of these buckets, and the rows of those that exist."""
+        tail = None if self._reads_all else self._span.tail
         found = [self._read(key, tail) for key in keys]
-        overlay = reading.overlay()
+        overlay = reading()
         schema: Schema | None = None
         result: dict[str, Rows] = {}
         for bucket in found:
@@ -133,8 +129,10 @@ class Query:
 
     def _bounds(self, header: Header) -> tuple[int, int]:
         year, timeframe_ns, span = header.year, header.timeframe_ns, self._span
-        first = bar_time.index_of(span.start_ns, year, timeframe_ns)
-        last = bar_time.index_of(span.end_ns, year, timeframe_ns)
+        # The first interval that starts in the span; of ticks, the one that the start lies in.
+        low = span.start_ns if header.schema.is_variable else span.start_ns + timeframe_ns - 1
+        first = bar_time.index_of(low, year, timeframe_ns)
+        last = bar_time.index_of(span.stop_ns - 1, year, timeframe_ns)
         return max(first, header.first_index), min(last, header.last_index)
 
     def _read_year(self, key: str, year: int, tail: int | None) -> _YearRead:
@@ -145,7 +143,7 @@ class Query:
             return _YearRead(_NO_FILE)
         try:
             header = self._catalog.header(file, path)
-            if isinstance(header, Flaw):  # perhaps it is being made; the overlay will tell
+            if isinstance(header, Flaw):  # it may be in creation; then the overlay has it
                 return _YearRead(header)
             first, last = self._bounds(header)
             names = () if header.schema.is_variable else self._chosen(header.schema)
@@ -168,7 +166,7 @@ class Query:
     # The second look: groups
 
     def _schema_of(self, bucket: _BucketRead, years: set[int], overlay: Overlay) -> Schema | None:
-        """The columns of a bucket, now that it is known which of its files are only being made."""
+        """Return the columns of a bucket; files that are still being created do not count."""
         schema = None
         for year in sorted(bucket.years.keys() | years):
             path, read = year_path(bucket.key, year), bucket.years.get(year)
@@ -214,8 +212,9 @@ class Query:
             ]
         count, limit = len(times), self._span.limit
         known = int((times >= bucket.from_ns).sum()) if bucket.from_ns > TIME_MIN_NS else count
-        if not self.reads_all and bucket.from_ns > TIME_MIN_NS and known < (limit or 0):
-            raise TooFewError
+        if not self._reads_all and bucket.from_ns > TIME_MIN_NS and known < (limit or 0):
+            self._reads_all = True  # so many of the last rows are removed
+            raise AgainError
         if limit is not None and count > limit:
             kept = slice(0, limit) if self._span.from_start else slice(count - limit, count)
             times, columns = times[kept], [column[kept] for column in columns]
@@ -237,27 +236,29 @@ class Query:
         if not schema.is_variable:
             frame = parts.overlaid(part, schema, names, sets, path)
             times = bar_time.interval_starts(frame.index, year, timeframe_ns)
-            # A bar counts if any of its interval does.
-            low, high = span.start_ns - timeframe_ns + 1, span.end_ns
-            return _within(times, frame.columns, low, high) if sets else Rows(times, frame.columns)
-        ticks = parts.overlaid_ticks(part, schema, sets, overlay.payloads(path), path)
+            return _within(times, frame.columns, span) if sets else Rows(times, frame.columns)
+        ticks = self._ticks(part, schema, sets, overlay, path)
         times = bar_time.interval_starts(ticks.index, year, timeframe_ns)
         times = times + bar_time.decode_ticks(ticks.rows[TICKS_FIELD], timeframe_ns)
         columns: list[Column] = [np.ascontiguousarray(ticks.rows[name]) for name in names]
-        return _within(times, columns, span.start_ns, span.end_ns)
+        return _within(times, columns, span)
+
+    def _ticks(
+        self,
+        part: Part,
+        schema: Schema,
+        sets: Sequence[market_wal.WriteSet],
+        overlay: Overlay,
+        path: str,
+    ) -> parts.Ticks:
+        return parts.overlaid_ticks(part, schema, sets, overlay.payloads(path), path)
 
 
 _NO_TIMES: Ints = np.empty(0, np.int64)
 
 
-def _within(times: Ints, columns: list[Column], low: int, high: int) -> Rows:
-    if not len(times) or (times[0] >= low and times[-1] <= high):
+def _within(times: Ints, columns: list[Column], span: Span) -> Rows:
+    if not len(times) or (times[0] >= span.start_ns and times[-1] < span.stop_ns):
         return Rows(times, columns)
-    kept = (times >= low) & (times <= high)
+    kept = (times >= span.start_ns) & (times < span.stop_ns)
     return Rows(times[kept], [column[kept] for column in columns])
-
-
-def new_schema(new: market_wal.WriteSet) -> Schema:
-    """The columns that a set tells which makes a file."""
-    columns, _ = market_wal.decode_columns(new.rows.tobytes())
-    return schema_of(columns, new.kind == market_wal.NEW_VARIABLE_FILE)

@@ -1,22 +1,24 @@
-"""Rows prepared by many and committed by one, exactly once, whole.  The page: docs/spark.md
+"""Stage rows in many tasks, and commit them in one owner, all or nothing, exactly once.
 
-Every task writes a log of its own, in the root and where nothing else looks: its rows as groups of
-a bounded size, sorted out by year files and checked against the buckets that there are.  Then the
+The page: docs/spark.md
+
+Every task writes its own log, in a directory of the root that readers ignore.  The log holds the
+rows as groups of a bounded size, split by year file and checked against existing buckets.  Then the
 owner commits:
 
-1. a note says that a commit begins, and which prepared groups are none of its own;
+1. a note records that a commit begins, and which prepared groups belong to others;
 2. the groups are copied to the owner's log as prepared ones, each with a tgid of the owner's;
-3. the note is replaced by the intent, which names these groups and the transaction; from the moment
-   it is durable the commit happens, whatever crashes;
+3. the intent replaces the note and names these groups and the transaction; when it is durable, the
+   commit will happen, also after a crash;
 4. one decision commits all the groups, for every reader at once;
 5. the transaction's version is recorded, so that the same transaction writes nothing again;
 6. the intent, and then the tasks' logs, are removed.
 
-After a crash `resume` gives up what has only a note, and finishes what has an intent: prepared
-groups are decided once, so not even ticks are written twice.  `open_bars` does that first.
+After a crash `resume` aborts a commit that has only a note, and finishes one that has an intent.
+Prepared groups are decided once, so not even ticks are written twice.  `open_bars` calls `resume`.
 
-No task touches a year file: what it wrote there would be seen before the job is decided, and two
-tasks may have rows for the same one.  The owner's write-back does it, step by step.
+Tasks do not write year files: readers would see the rows before the job is decided, and two tasks
+may have rows for the same file.  The owner's write-back writes them, step by step.
 
     .staging/JOB.PARTITION.ATTEMPT.wal     a task's log
     .staging/intent.json                   the commit under way
@@ -24,7 +26,7 @@ tasks may have rows for the same one.  The owner's write-back does it, step by s
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 from uuid import UUID
@@ -32,10 +34,9 @@ from uuid import UUID
 from holdfast import runtime
 from holdfast.bars.catalog import STAGING
 from holdfast.bars.group import Draft
-from holdfast.bars.guest import BarReader
-from holdfast.bars.replay import intended
-from holdfast.bars.store import BarStore
+from holdfast.bars.reader import BarReader
 from holdfast.bars.wal import Content, Wal
+from holdfast.bars.writer import BarStore
 from holdfast.disk import Disk
 from holdfast.errors import CorruptError
 from holdfast.formats import market_wal as fmt
@@ -73,7 +74,7 @@ def stage(
 ) -> Staged:
     """Make a task's rows durable in the root.  No other attempt's file has this name.
 
-    ValueError if they are not what their buckets hold.
+    ValueError if they do not fit their buckets.
     """
     name = area(disk).new_name(job, partition, new_id)
     log, rows, groups = Wal.create(disk, name, 0), 0, 0  # which makes the root, if need be
@@ -86,10 +87,11 @@ def stage(
             draft = Draft(catalog, places)
             draft.write(table, timeframe, attributes, is_variable=is_variable)
             sets = b"".join([fmt.encode_decision(), *draft.item.parts])
-            log.append(b"".join(intended(groups, sets, draft.item.count + 1)))
+            count = draft.item.count + 1
+            log.append(fmt.encode_write(groups, sets, count, fmt.INTENDED).messages)
             rows += table.num_rows
     except BaseException:
-        with suppress(OSError):  # the first error is the one to tell; sweep gets what stays
+        with suppress(OSError):  # report the first error; sweep removes the file
             disk.remove(name)
         raise
     finally:
@@ -103,7 +105,7 @@ def commit(
     staged: Sequence[Staged],
     transaction: Transaction | None = None,
 ) -> bool:
-    """Commit all staged rows, by partition and row: of two for one interval, the later counts.
+    """Commit all staged rows, by partition and row: the later of two rows for one interval stays.
 
     False if the transaction was committed before.  When this raises after the intent was written,
     the commit is still due: `resume` will finish it.
@@ -117,18 +119,18 @@ def commit(
     here.write_intent({"others": list(store.undecided)})
     try:
         tgids = [store.adopt(group) for part in ordered for group in _groups(disk, part)]
-    except (ValueError, CorruptError):  # refused, and the store is whole: what is prepared goes
+    except (ValueError, CorruptError):  # refused, and the store is sound: abort the groups
         resume(store, disk)
         raise
     names = [part.name for part in staged]
-    told = asdict(transaction) if transaction else None
-    here.write_intent({"tgids": tgids, "files": names, "transaction": told}, replace=True)
+    record = asdict(transaction) if transaction else None
+    here.write_intent({"tgids": tgids, "files": names, "transaction": record}, replace=True)
     resume(store, disk)
     return True
 
 
 def resume(store: BarStore, disk: Disk) -> None:
-    """Finish the commit that a crash has interrupted, or take it back, if there is one."""
+    """Finish the commit that a crash has interrupted, or abort it, if there is one."""
     here = area(disk)
     note = here.read_intent()
     if note is None:
@@ -149,12 +151,12 @@ def resume(store: BarStore, disk: Disk) -> None:
 
 
 def area(disk: Disk) -> StagingArea:
-    """Where the tasks' logs are."""
+    """Return the directory of the tasks' logs."""
     return StagingArea(disk, STAGING, ".wal")
 
 
 def _tables(batches: "Iterable[pa.RecordBatch]") -> "Iterator[pa.Table]":
-    """The rows of a task, in tables of a bounded size."""
+    """Yield the rows of a task in tables of a bounded size."""
     import pyarrow as pa
 
     gathered: list[pa.RecordBatch] = []
@@ -170,15 +172,12 @@ def _tables(batches: "Iterable[pa.RecordBatch]") -> "Iterator[pa.Table]":
 
 
 def _groups(disk: Disk, part: Staged) -> Iterator[fmt.Group]:
-    """The groups of a task's log, which was synced: whatever is wrong with it is damage."""
+    """Yield the groups of a task's log.  It was synced, so an invalid byte in it is damage."""
     try:
-        file = disk.open(part.name)
+        with closing(disk.open(part.name)) as file:
+            data = file.map()
     except FileNotFoundError:
         raise CorruptError(part.name, 0, "staged rows are missing") from None
-    try:
-        data = file.map()
-    finally:
-        file.close()
     content = Content(part.name)
     content.read(data)
     for damage in content.damage:

@@ -1,15 +1,15 @@
 """The background writer: from the log to the year files, in the order of the design.
 
-data, sync, index, sync, and then the log is told.  So in a year file that a crash has left alone
-no index is ever before its data; and whatever a crash leaves, the log has it and it is written
-again, to the same bytes.
+Data, sync, index, sync; then the log records that the groups are done.  So after a crash no index
+in a year file is there before its data.  The log still has every group that is not recorded as
+done, and the next owner writes the same bytes again.
 
-Intervals that hold many rows are read, merged and written whole, often in place.  What comes of it
-is put into the log first, as a plan: so it too can be written again, and no row twice.
+Intervals of ticks are read, merged and written whole, often in place.  The result is put into the
+log first, as a plan.  So it too can be written again, and no row is added twice.
 """
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -18,9 +18,9 @@ import numpy.typing as npt
 
 from holdfast.bars import parts
 from holdfast.bars.catalog import Catalog, read_header, split_path, year_path
-from holdfast.bars.files import Files
-from holdfast.bars.pending import Change, Payloads, Placed
-from holdfast.bars.query import new_schema
+from holdfast.bars.commits import Commits
+from holdfast.bars.view import NEW_FILE, Change, Payloads, Placed, new_files
+from holdfast.bars.year_files import Files
 from holdfast.cuts import keep_aside
 from holdfast.disk import Disk, File
 from holdfast.errors import CorruptError
@@ -28,16 +28,94 @@ from holdfast.formats import market_wal as wal
 from holdfast.formats import year_file as fmt
 from holdfast.formats.bar_time import parse_timeframe
 from holdfast.formats.flaw import Flaw
+from holdfast.group_commit import Alone
+from holdfast.metrics import Histogram, Metric
+from holdfast.runtime import Runtime
 
 _LOG = logging.getLogger("holdfast")
 Ints = npt.NDArray[np.int64]
 
 
-class Writes:
-    """Where and what to write, by columns: one object for each of thousands is too many.
+class WriteBack:
+    """The background writer of an owner."""
 
-    More files may be named than can be open.  So one goes through them to and fro: at the turn
-    those are open that come next.
+    def __init__(
+        self,
+        disk: Disk,
+        catalog: Catalog,
+        commits: Commits,
+        runtime: Runtime,
+        *,
+        size_max: int,
+        compress: bool | None,
+        open_files_max: int,
+    ) -> None:
+        self._disk, self._catalog, self._commits = disk, catalog, commits
+        self._size_max, self._compress = size_max, compress
+        self._monotonic = runtime.monotonic
+        self._files, self._volume = Files(disk, open_files_max), disk.volume()
+        self.alone = Alone(runtime)
+        self._seconds, self._group_count = Histogram(), 0
+
+    def run(self) -> int:
+        """Write all groups that are committed now to the year files; return how many there were.
+
+        They are written in steps, because a group may be large.
+        """
+        return self.alone.run(self._run)
+
+    def metrics(self) -> list[Metric]:
+        return [
+            Metric("written_back_total", "counter", self._group_count, "groups written back"),
+            self._seconds.metric("write_back_seconds", "time that one step of write-back takes"),
+        ]
+
+    def close(self) -> None:
+        self._files.close()
+        self._volume.close()
+
+    def _run(self) -> int:
+        wanted, done = len(self._commits.pending.waiting()), 0
+        while (step := self._commits.guarded(self._step)) and (done := done + step) < wanted:
+            pass
+        return done
+
+    def _step(self) -> int:
+        began = self._monotonic()
+        changes = self._commits.pending.waiting()
+        plans = [change for change in changes if change.is_plan]
+        if plans:  # of a previous owner: it is carried out unchanged
+            covered = plans[0].covers
+            changes = [change for change in changes if change.tgid in covered] + plans[:1]
+        else:
+            changes = first_of(changes, self._size_max)
+        if not changes:
+            self._commits.remove_finished()
+            return 0
+        batch = Batch(changes)
+        make_files(batch, self._catalog, self._files)
+        if not plans:
+            placed = plan_ticks(batch, self._disk, self._files, self._compress)
+            if placed:
+                plan = self._commits.log_plan([change.tgid for change in changes], placed)
+                batch = Batch([*changes, plan])
+        collect(batch, self._catalog, self._files)
+        batch.data.carry_out(self._files)
+        self._volume.sync()
+        batch.index.carry_out(self._files)
+        self._volume.sync()
+        self._commits.retire(batch.changes)
+        self._commits.remove_finished()
+        self._group_count += len(changes)
+        self._seconds.observe(self._monotonic() - began)
+        return len(changes)
+
+
+class Writes:
+    """Paths, offsets and bytes to write, as columns: an object for each write is too slow.
+
+    There may be more files than can be open.  Passes alternate direction, so that files left open
+    by one pass are used first by the next.
     """
 
     def __init__(self, *, backwards: bool) -> None:
@@ -59,7 +137,7 @@ class Writes:
 
 
 class Batch:
-    """Some changes on their way into the year files, sorted out, and then in two phases."""
+    """Changes to write to the year files, by kind, and their writes in two phases."""
 
     def __init__(self, changes: Sequence[Change]) -> None:
         self.changes = changes
@@ -67,13 +145,13 @@ class Batch:
         planned = frozenset[int]().union(*(plan.covers for plan in self.plans))
         self.new: dict[str, wal.WriteSet] = {}
         self.bars: dict[str, list[wal.WriteSet]] = {}
-        self.ticks: dict[str, list[wal.WriteSet]] = {}  # that no plan has taken in
+        self.ticks: dict[str, list[wal.WriteSet]] = {}  # that no plan covers
         self.data, self.index = Writes(backwards=True), Writes(backwards=False)
         for change in changes:
             for one in () if change.is_plan else change.sets:
                 if one.kind == wal.FIXED or (one.kind == wal.REMOVED and one.width == 0):
                     self.bars.setdefault(one.path, []).append(one)
-                elif one.kind in (wal.NEW_FIXED_FILE, wal.NEW_VARIABLE_FILE):
+                elif one.kind in NEW_FILE:
                     self.new[one.path] = one
                 elif change.tgid not in planned and one.kind != wal.DECISION:
                     self.ticks.setdefault(one.path, []).append(one)
@@ -85,30 +163,22 @@ class Batch:
 
 
 def first_of(changes: Sequence[Change], size_max: int) -> list[Change]:
-    """The first of these changes, of no more than so many bytes unless one alone has more."""
+    """Return the first changes, of at most `size_max` bytes, but at least one."""
     sizes = np.cumsum([len(change.group.body) for change in changes])
     return list(changes[: max(1, int(np.searchsorted(sizes, size_max, side="right")))])
 
 
-def new_files(sets: Iterable[wal.WriteSet]) -> Iterator[tuple[fmt.Schema, str, int]]:
-    """Columns, bucket and year of the files that these sets make."""
-    for one in sets:
-        named = split_path(one.path)
-        if named is not None and one.kind in (wal.NEW_FIXED_FILE, wal.NEW_VARIABLE_FILE):
-            yield new_schema(one), named.key, named.year
-
-
 def make_files(batch: Batch, catalog: Catalog, files: Files) -> None:
-    """Make the files that groups bring, and those that they name and that are gone."""
+    """Create the files that groups bring, and the missing ones that they name."""
     for schema, key, year in new_files(batch.new.values()):
         files.make(year_path(key, year), _header(key, year, schema))
         catalog.add(key, year, schema)
-    for path in batch.paths - batch.new.keys() - catalog.present:
+    for path in sorted(batch.paths - batch.new.keys() - catalog.present):
         named = split_path(path)
         if named is not None and named.year not in catalog.years(named.key):
             known = catalog.schema(named.key)
             if known is None:
-                raise CorruptError(path, 0, "it is gone, and nothing tells its columns")
+                raise CorruptError(path, 0, "the year file is missing; its schema is unknown")
             files.make(path, _header(named.key, named.year, known))
             catalog.add(named.key, named.year, known)
     catalog.present |= batch.paths
@@ -119,7 +189,7 @@ def _header(key: str, year: int, schema: fmt.Schema) -> fmt.Header:
 
 
 def plan_ticks(batch: Batch, disk: Disk, files: Files, compress: bool | None) -> dict[str, Placed]:
-    """What the intervals with many rows will hold, and where.  Nothing, if there are none."""
+    """Plan what intervals of ticks will hold, and where; empty if there are no ticks."""
     return {
         path: _Planner(disk, files.get(path), path, compress).plan(sets)
         for path, sets in batch.ticks.items()
@@ -163,7 +233,7 @@ class _Planner:
         return slot
 
     def _payload(self, index: int, slot: tuple[int, int, int]) -> bytes:
-        """What an interval held; if it cannot be read, it is kept aside, and is not in the way."""
+        """Return the payload of an interval; an unreadable one is kept in a cut file."""
         stored, offset, length = slot
         sound = stored == index and self._header.stop <= offset <= offset + length <= self._stop
         data = self._file.read_at(offset, length) if sound else np.array(slot).tobytes()
@@ -174,7 +244,7 @@ class _Planner:
         return b""
 
     def _squeezes(self, old: bytes | None) -> bool:
-        """As the file has it: a server reads either compressed payloads or others."""
+        """Return whether to compress, as the file does: a server reads only one of the two."""
         if self._compress is None and old is None:
             first, last = self._header.first_index, self._header.last_index
             part, _ = parts.read_tail(self._file, self._header, first, last, (), 1)
@@ -185,7 +255,7 @@ class _Planner:
         return self._compress
 
     def _place(self, old: tuple[int, int, int] | None, length: int) -> int:
-        """In place if the old payload is the last thing in the file, as MarketStore does it."""
+        """Return the place: the old one if its payload ends the file, as MarketStore does it."""
         at_end = old is not None and old[1] + old[2] == self._stop and old[1] >= self._header.stop
         offset = old[1] if at_end and old is not None else self._stop
         self._stop = max(self._stop, offset + length)
@@ -193,11 +263,11 @@ class _Planner:
 
 
 def collect(batch: Batch, catalog: Catalog, files: Files) -> None:
-    """All writes of a batch: what goes before the first sync, and what behind it."""
+    """Collect all writes of a batch: data for before the first sync, indexes for after it."""
     singles: dict[tuple[fmt.Schema, int], list[wal.WriteSet]] = {}
     keys = [path[: path.rindex("/")] for path in batch.bars]
     for sets, schema in zip(batch.bars.values(), catalog.schemas(keys), strict=True):
-        assert schema is not None  # its files are made
+        assert schema is not None  # its files exist now
         one = sets[0]
         if len(sets) == one.count == 1 and one.kind == wal.FIXED:
             singles.setdefault((schema, id(one.body)), []).append(one)
@@ -210,12 +280,9 @@ def collect(batch: Batch, catalog: Catalog, files: Files) -> None:
 
 
 def _collect_singles(batch: Batch, schema: fmt.Schema, ones: Sequence[wal.WriteSet]) -> None:
-    """One bar for each of many files, out of one group: the rule for bars as they come."""
+    """Collect one bar for each of many files, from one group: the usual case of live bars."""
     width = schema.row.itemsize
-    body = np.frombuffer(ones[0].body, np.uint8)
-    at = np.array([one.at for one in ones])
-    taken = body[at[:, None] + np.arange(8 + width)]
-    index, data = taken[:, :8].copy().view("<i8")[:, 0], taken[:, 8:]
+    index, data = wal.single_rows(ones, width)
     offsets = schema.offset_of(0) + index * schema.record_size
     paths, size = [one.path for one in ones], len(ones)
     fields = fmt.new_year_marked(index, data).astype("<i8").tobytes()
@@ -276,7 +343,7 @@ def _collect_run(
     rows: npt.NDArray[np.void],
     files: Files,
 ) -> None:
-    """Many records in a row: written whole twice, and at first with the indexes they had."""
+    """Collect consecutive records: each is written twice, first with its old index."""
     offset, size = schema.offset_of(int(index[0])), len(rows) * schema.record_size
     old = files.get(path).read_at(offset, size).ljust(size, b"\0")
     records = np.frombuffer(old, np.uint8).reshape(len(rows), -1).copy()

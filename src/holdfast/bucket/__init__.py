@@ -1,4 +1,4 @@
-"""Objects by name, made once: in a directory, in memory, or in an object store."""
+"""Named objects that are created once: in a directory, in memory, or in an object store."""
 
 from holdfast.bucket.bucket import Bucket, ObjectInfo, Retirable, Sweepable
 from holdfast.bucket.directory import DirectoryBucket

@@ -1,12 +1,12 @@
 """A bucket in a directory, as durable as the disk: several processes may share it.
 
-An object is written beside its place under a name no object can have, synced, linked to its own
-name, which fails if that is taken, and the directory is synced.  So a name appears with all of
-its bytes, or not.
+An object is written to a temporary file beside its place and synced.  Then it is linked to its own
+name, which fails if the name is taken, and the directory is synced.  So a name appears with all of
+its bytes, or not at all.
 
-Others can see the name before that last sync, and must not build on what a power cut may take
-back.  So whoever shows an object younger than the last sync of its directory that it knows of
-syncs the directory first.  After a failed sync of a directory the bucket refuses everything.
+Other processes can see the name before that last sync, when a power cut may still remove it.  So a
+bucket syncs a directory before it shows an object that is newer than its last sync of the
+directory.  After a failed sync of a directory the bucket refuses everything.
 """
 
 import contextlib
@@ -27,7 +27,8 @@ from holdfast.bucket.bucket import (
 )
 from holdfast.disk import OsDisk, OsFile, Path, explained
 from holdfast.errors import PoisonedError, UnsupportedError
-from holdfast.posix import Posix
+from holdfast.posix import Descriptor, Posix
+from holdfast.reserve import RESERVE, give_up, keep
 from holdfast.runtime import now_ms
 
 _TEMPORARY = "~"  # no object's name has it
@@ -48,14 +49,14 @@ class BucketPosix(Posix):
     """The system calls that a bucket needs beyond those of a disk."""
 
     def status(self, file: str | int) -> Status:
-        """Of a path or a descriptor; what is not a file is not there."""
+        """Return the status of a path or a descriptor; FileNotFoundError unless it is a file."""
         found = os.stat(file) if isinstance(file, int) else os.lstat(file)
         if not stat.S_ISREG(found.st_mode):
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), file)
         return Status(found.st_size, found.st_mtime_ns // 1_000_000, found.st_ctime_ns // 1_000_000)
 
     def names(self, path: str) -> tuple[list[str], list[str]]:
-        """The files and the directories in a directory."""
+        """Return the files and the directories in a directory."""
         files, directories = [], []
         with os.scandir(path) as entries:
             for entry in entries:
@@ -67,7 +68,7 @@ class BucketPosix(Posix):
 
 
 class DirectoryBucket:
-    """See Bucket.  Missing directories are made when needed: 0700, and the objects 0600."""
+    """See Bucket.  Missing directories are created when needed: 0700, and the objects 0600."""
 
     def __init__(
         self,
@@ -85,6 +86,9 @@ class DirectoryBucket:
 
     def __repr__(self) -> str:
         return f"DirectoryBucket({self._path!r})"
+
+    def __str__(self) -> str:
+        return self._path
 
     @property
     def path(self) -> str:
@@ -129,7 +133,10 @@ class DirectoryBucket:
     def copy(self, source: str, destination: str) -> None:
         path = self._at(destination)
         temporary = self._write_beside(path, self.get(source))
-        self._posix.rename(temporary, path)
+        try:
+            self._posix.rename(temporary, path)
+        except OSError as error:
+            raise explained(error, path) from error
         self._sync(os.path.dirname(path))
 
     def sweep(self, before_ms: int) -> int:
@@ -137,17 +144,36 @@ class DirectoryBucket:
         self._refuse_if_poisoned()
         return self._sweep(self._path, before_ms)
 
+    def give_up_reserve(self) -> bool:
+        """See HasReserve."""
+        with self._root() as root:
+            return root is not None and give_up(self._posix, root)
+
+    def keep_reserve(self) -> None:
+        """See HasReserve."""
+        with self._root() as root:
+            if root is not None:
+                keep(self._posix, root)
+
+    @contextlib.contextmanager
+    def _root(self) -> Iterator[int | None]:
+        """The directory, open; None if nothing was created in it yet."""
+        try:
+            fd = self._posix.open_directory(self._path)
+        except FileNotFoundError:
+            yield None
+            return
+        with contextlib.closing(Descriptor(self._posix, fd)) as root:
+            yield root.fd
+
     def _read(self, name: str, start: int, size: int | None) -> bytes:
         path = self._at(name)
         try:
             fd = self._posix.open(path, os.O_RDONLY)
-            file = OsFile(self._posix, path, fd)
-            try:
+            with contextlib.closing(OsFile(self._posix, path, fd)) as file:
                 status = self._posix.status(fd)
                 stop = status.size if size is None else min(start + size, status.size)
                 data = file.read_at(start, stop - start) if start < stop else b""
-            finally:
-                file.close()
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
             raise FileNotFoundError(errno.ENOENT, f"no object {name}", self._path) from None
         self._show(os.path.dirname(path), status.changed_ms)
@@ -159,9 +185,9 @@ class DirectoryBucket:
         try:
             file.write_at(0, data, sync=True)
             if not data:
-                file.sync()  # nothing was written, but the file must be there
+                file.sync()  # nothing was written, but the file must exist
         except OSError:
-            with contextlib.suppress(OSError):  # the first error is the one to tell
+            with contextlib.suppress(OSError):  # report the first error
                 self._posix.unlink(temporary)  # it may hold the last free space
             raise
         finally:
@@ -187,7 +213,7 @@ class DirectoryBucket:
             return
         changed_ms = -1
         for name in files:
-            if prefix + name > after and _TEMPORARY not in name:
+            if prefix + name > after and _TEMPORARY not in name and prefix + name != RESERVE:
                 with contextlib.suppress(FileNotFoundError):  # removed by another meanwhile
                     status = self._posix.status(f"{directory}/{name}")
                     changed_ms = max(changed_ms, status.changed_ms)
@@ -208,9 +234,9 @@ class DirectoryBucket:
         return swept + sum(self._sweep(f"{directory}/{name}", before_ms) for name in directories)
 
     def _taken(self, name: str, path: str) -> FileExistsError:
-        """The winner may not have synced yet, and whoever lost is about to build on its object."""
+        """Sync the directory: the process that created the object may not have done so yet."""
         self._sync(os.path.dirname(path))
-        return FileExistsError(errno.EEXIST, f"object {name} is there", self._path)
+        return FileExistsError(errno.EEXIST, f"object {name} exists", self._path)
 
     def _show(self, directory: str, changed_ms: int) -> None:
         if changed_ms >= self._synced_ms.get(directory, 0):
@@ -224,14 +250,14 @@ class DirectoryBucket:
             self._posix.sync_directory(directory)
         except OSError as error:
             self._poison = f"a sync of {directory} failed ({error.strerror})"
-            raise
+            raise explained(error, directory) from error
         self._synced_ms[directory] = began_ms - _TICK_MS
 
     def _sync_way_to(self, directory: str) -> None:
-        """Another process may have made a directory on the way, and not have synced it yet."""
+        """Sync the parents: another process may have created one, and not synced it yet."""
         while directory != os.path.dirname(self._path):
             directory = os.path.dirname(directory)
-            # Of the directory that holds ours, which may be another's, we need not be a reader.
+            # The parent of the bucket may be another user's, and unreadable.
             with contextlib.suppress(PermissionError):
                 self._posix.sync_directory(directory)
 

@@ -1,4 +1,4 @@
-"""A bucket in memory: gone with the process, for tests and for trying things out."""
+"""A bucket in memory, for tests and experiments; it ends with the process."""
 
 import threading
 from bisect import bisect_left, bisect_right, insort
@@ -42,7 +42,7 @@ class MemoryBucket:
         kept = bytes(data)
         with self._mutex:
             if checked(name) in self._objects:
-                raise FileExistsError(f"object {name} is there")
+                raise FileExistsError(f"object {name} exists")
             self._put(name, kept)
 
     def list(self, prefix: str, after: str = "") -> list[ObjectInfo]:

@@ -1,4 +1,4 @@
-"""Does a store enforce create-if-absent?  Asked, never believed: some ignore it silently."""
+"""Test whether a store enforces create-if-absent: some stores ignore it silently."""
 
 import secrets
 from collections.abc import Callable

@@ -1,8 +1,8 @@
-"""A bucket that asks again when its store does not answer, up to a budget of time.
+"""A bucket that repeats requests when its store does not answer, up to a time limit.
 
-A create whose answer was lost may have been made.  When it is repeated, the store says that the
-name is taken, perhaps by ourselves.  The bytes decide: everything this project writes has an
-identity of its own inside, so an object with our bytes is our object.
+A create whose answer was lost may have succeeded.  When it is repeated, the store reports that the
+name is taken, perhaps by this process.  The bytes decide: every object that Holdfast writes
+contains a unique id, so an object with our bytes is our object.
 """
 
 import random
@@ -20,7 +20,7 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How long to go on asking, and how: the clock, the sleep and the dice can be replaced."""
+    """How long to repeat requests; the clock, the sleep and the random numbers can be replaced."""
 
     budget_ms: int = 60_000
     first_pause_ms: int = 20
@@ -30,7 +30,7 @@ class Patience:
     dice: Callable[[], float] = random.random
 
     def ask(self, attempt: Callable[[], Result]) -> Result:
-        """The first answer.  UnavailableError once the budget is spent."""
+        """Retry until there is an answer.  UnavailableError after the time limit."""
         stop = self.monotonic() + self.budget_ms / 1000
         for number in count():
             try:
@@ -44,7 +44,7 @@ class Patience:
         raise AssertionError("count() does not end")
 
     def _pause(self, number: int) -> float:
-        """Twice as long each time; anywhere in its upper half, so that a crowd spreads out."""
+        """Wait twice as long each time, at random in the upper half, so that clients spread out."""
         longest = min(self.first_pause_ms << min(number, 20), self.pause_max_ms)
         return longest * (1 + self.dice()) / 2000
 
@@ -57,6 +57,9 @@ class RetryingBucket:
 
     def __repr__(self) -> str:
         return f"RetryingBucket({self._bucket!r})"
+
+    def __str__(self) -> str:
+        return str(self._bucket)
 
     def get(self, name: str) -> bytes:
         return self._patience.ask(lambda: self._bucket.get(name))
@@ -91,5 +94,5 @@ class RetryingBucket:
             found = self._bucket.get_range(name, 0, size + 1)
         except FileNotFoundError as error:
             # It was deleted in between, or two creates met and the store turned both away.
-            raise UnavailableError(f"{name} is taken and not there; ask again") from error
-        return bool(size) and found == data  # an empty object could be anybody's
+            raise UnavailableError(f"{name} is taken, but it cannot be read; try again") from error
+        return bool(size) and found == data  # an empty object has no unique id

@@ -1,8 +1,8 @@
 """`holdfast`: nouns and verbs.  The page: docs/cli.md
 
-Whatever a command raises that a person can act on becomes one line on stderr and an exit code, see
-holdfast.cli.errors; HOLDFAST_DEBUG=1 shows the traceback instead.  What is heavy is imported by the
-command that needs it, so that help and completion are quick.
+An expected error becomes one line on stderr and an exit code, see holdfast.cli.errors;
+HOLDFAST_DEBUG=1 shows the traceback instead.  Commands import heavy modules when they run, so that
+help and completion are quick.
 """
 
 import logging
@@ -14,16 +14,18 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from holdfast.cli import bars, copying, demo, kv, log, pipeline, spark, torture
-from holdfast.cli.errors import EXPECTED, PIPE_CLOSED, report
+from holdfast.cli import bars, copy, demo, kv, log, pipeline, pysyncobj, spark, torture
+from holdfast.cli.errors import EXIT_CODES, EXPECTED, PIPE_CLOSED, report
 
-# What we or PySpark would log, commands say in their own words.  On the root logger, because Python
-# makes a handler that prints there if PySpark finds none.
+_EPILOG = "Exit codes:\n\n\b\n" + "\n".join(f"{code:>3}  {why}" for code, why in EXIT_CODES.items())
+
+# Commands print what the library or PySpark would log.  On the root logger, because Python creates
+# a handler that prints there if PySpark finds none.
 _SILENT = logging.NullHandler()
 
 
 class Root(TyperGroup):
-    """Runs a command and turns how it ended into what a shell expects."""
+    """Run a command, and turn its end into an exit code."""
 
     def main(
         self,
@@ -46,7 +48,7 @@ class Root(TyperGroup):
         try:
             code = super().main(words, "holdfast", complete_var, standalone_mode=False, **extra)
         except typer.Abort:
-            sys.stderr.write("holdfast: not confirmed, so nothing was changed\n")
+            sys.stderr.write("holdfast: interrupted; nothing was changed\n")
             return 1
         except EXPECTED as error:
             if os.environ.get("HOLDFAST_DEBUG"):
@@ -78,20 +80,21 @@ app.add_typer(kv.app, name="kv")
 app.add_typer(bars.app, name="bars")
 app.add_typer(pipeline.app, name="pipeline")
 app.add_typer(spark.app, name="spark")
-app.command()(copying.copy)
+app.add_typer(pysyncobj.app, name="pysyncobj")
+app.command()(copy.copy)
 app.command()(torture.torture)
 app.command()(demo.demo)
 
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        from importlib.metadata import version
+        from holdfast import __version__
 
-        typer.echo(f"holdfast {version('holdfast')}")
+        typer.echo(f"holdfast {__version__}")
         raise typer.Exit
 
 
-@app.callback()
+@app.callback(epilog=_EPILOG)
 def holdfast(
     version: Annotated[
         bool,
@@ -100,12 +103,9 @@ def holdfast(
         ),
     ] = False,
 ) -> None:
-    """Crash-proof logs, key-value stores and market data you can open with Spark.
-
-    Exit codes: 0 ok, 1 usage or refused, 2 corruption, 3 torn tail, 4 fenced.
-    """
+    """Durable logs and stores for Python, with the data pipeline on Spark."""
 
 
 def main() -> None:
-    """The entry point."""
+    """Run the command line."""
     app()

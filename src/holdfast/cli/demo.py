@@ -1,4 +1,4 @@
-"""holdfast demo: the whole story, with real parts, in less than two minutes."""
+"""holdfast demo: show what the stores promise, with real processes, in two minutes."""
 
 import shutil
 import tempfile
@@ -8,22 +8,23 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from holdfast.cli.console import JsonOption, answer, answer_json, remark
+from holdfast.cli.options import JsonOption
+from holdfast.cli.output import answer, answer_json, remark
 
 if TYPE_CHECKING:
-    from holdfast.demo.results import Run
+    from holdfast.demo.acts import Run
 
 REPORT = "report.html"
-_MARK = "<title>holdfast demo"  # near the beginning of our own reports
+_MARK = "<title>holdfast demo"  # near the beginning of each report
 
 
 def demo(
     seed: Annotated[
         int | None,
-        typer.Option(min=0, help="The same seed makes the same ticks. Default: a new one."),
+        typer.Option(min=0, help="Seed of the ticks and kills. Default: a random one."),
     ] = None,
     seconds: Annotated[
-        float, typer.Option(min=1, help="How long the market is open and the writer killed.")
+        float, typer.Option(min=1, help="Seconds that the market is open and the writer is killed.")
     ] = 12,
     keep: Annotated[
         Path | None,
@@ -35,14 +36,14 @@ def demo(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Watch a log survive, and Spark land it exactly once.
+    """Kill a log writer, then load the log into stores with Spark exactly once.
 
     A writer appends market ticks and is killed with kill -9 again and again while Spark starts.
-    Spark streams the log into bars and prices while one of its workers is killed, compacts, sweeps
-    and rolls up both stores, and verifies every checksum. A writer that was frozen wakes up and is
-    fenced. The ledger is compared at each step. It leaves report.html in the current
-    directory, or everything in DIR. Exit code 2 if anything was lost, invented or doubled; then
-    what there is stays for you to look at. Without Spark the rest takes place.
+    Spark streams the log into bars and prices although one of its workers is killed. It compacts
+    the kv store and rolls the bars up. A writer that was frozen wakes up and is fenced. Every
+    checksum is verified. Each step is compared with what was acknowledged. The command writes
+    report.html to the current directory, or everything to DIR. Exit code 2 if anything was lost,
+    invented or doubled; the stores are kept then. Without Spark, only the part with the log runs.
     """
     from holdfast.demo.report import render
 
@@ -63,14 +64,14 @@ def demo(
 
 
 def _perform(work: Path, seed: int, seconds: float, as_json: bool) -> "Run":
-    """On stdout; with --json on stderr, and only if somebody is watching."""
+    """Show the run on stdout; with --json on stderr, and only on a terminal."""
     from rich.console import Console
 
-    from holdfast.demo.story import Story
+    from holdfast.demo.story import tell
 
     console = Console(stderr=as_json)
     console.quiet = as_json and not console.is_terminal
-    return Story(work, seed, seconds, console).run()
+    return tell(work, seed, seconds, console)
 
 
 def _conclude(run: "Run", report: Path, as_json: bool) -> None:
@@ -79,20 +80,22 @@ def _conclude(run: "Run", report: Path, as_json: bool) -> None:
     else:
         answer(f"\n{run.total_seconds:.0f} s in all\nreport  {report}\nagain   {run.command}")
     if run.missing:
-        remark(f"Spark's part was left out: {run.missing}", as_json=as_json)
+        remark(f"the part with Spark was skipped: {run.missing}", as_json=as_json)
 
 
 def _places(keep: Path | None) -> tuple[Path, Path]:
-    """Where to work, and where the report goes.  Nobody's file is overwritten."""
+    """Return the directory to work in and the report's path.  Never overwrite a foreign file."""
     if keep is None:
         report = Path(REPORT)
         if report.exists() and _MARK not in report.read_text("utf-8", "replace")[:400]:
-            raise FileExistsError(f"{report.resolve()} is not a report of ours: move it, or --keep")
-        # Beside the user's own data: another disk may sync otherwise, or not at all.
+            raise FileExistsError(
+                f"{report.resolve()} is not a report of this command; move it, or use --keep DIR"
+            )
+        # In the current directory: another file system may sync differently, or not at all.
         return Path(tempfile.mkdtemp(prefix="holdfast-demo-", dir=Path.cwd())), report
     keep.mkdir(parents=True, exist_ok=True)
     if any(keep.iterdir()):
-        raise FileExistsError(f"{keep} is not empty: name a new directory for --keep")
+        raise FileExistsError(f"{keep} is not empty; --keep needs a new or empty directory")
     return keep.resolve(), keep / REPORT
 
 

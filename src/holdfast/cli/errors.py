@@ -1,52 +1,64 @@
-"""How a command fails: one line that says what to do next, and an exit code.
-
-  0  all is well
-  1  usage: wrong arguments, no such log, locked, disk full, whatever the system refuses
-  2  corruption
-  3  a torn tail, which the next owner will cut off
-  4  fenced: another writer has taken over
-130  interrupted by Ctrl-C
-141  whoever read our output has gone, as in `| head`
-"""
+"""How a command ends: an exit code, and for an error one line that names the next step."""
 
 import json
 import sys
+from collections.abc import Iterable
 
 import typer
 
-from holdfast import errors
+from holdfast import errors, verdicts
 
-INTERRUPTED, PIPE_CLOSED = 130, 141
+EXIT_CODES = {
+    0: "success",
+    1: "wrong usage, or refused: no such store, locked, disk full, ...",
+    2: "corruption",
+    3: "a torn tail: the end of a write that a crash cut short; the next owner cuts it off",
+    4: "fenced or diverged: another writer has taken over, or rewrote the history",
+    5: "not everything could be judged: unreadable, or nothing was tested",
+    130: "interrupted by Ctrl-C",
+    141: "the reader of the output has closed it, as in `| head`",
+}
+PIPE_CLOSED = 141
+
+VERDICTS: dict[str, int] = verdicts.EXIT_CODES
+
+
+def exit_code(found: "Iterable[verdicts.Verdict]") -> int:
+    """Return the code of the gravest verdict; nothing judged is 5."""
+    judged = list(found)
+    return VERDICTS[verdicts.worst(judged) if judged else "unreadable"]
 
 
 class AbsentError(Exception):
-    """What was asked for is not in the store."""
+    """A key, snapshot or manifest is not in the store."""
 
 
-# The first class that fits tells the kind, the exit code and what to do.
+# The first class that fits gives the kind, the exit code and the advice.
 _KINDS: list[tuple[type[Exception], str, int, str]] = [
     (
         errors.CorruptError,
         "corrupt",
         2,
-        "`holdfast log verify` shows how far it goes, `holdfast log repair` what can be done",
+        "`holdfast log verify` shows the extent, `holdfast log repair` the remedy",
     ),
     (errors.FencedError, "fenced", 4, "another writer has taken over, do not retry"),
-    (errors.JobLostError, "job_lost", 1, "begin the job again"),
+    (errors.DivergedError, "diverged", 4, "start again from a copy"),
+    (errors.LeaseLostError, "lease_lost", 1, "start the job again"),
     (errors.UnsupportedError, "unsupported", 1, ""),
     (errors.LockedError, "locked", 1, ""),
     (errors.NotOwnerError, "not_owner", 1, ""),
+    (errors.ClosedError, "closed", 1, ""),
     (errors.ChangedError, "changed", 1, "try again"),
     (errors.PoisonedError, "poisoned", 1, ""),
     (errors.DiskFullError, "disk_full", 1, ""),
-    (errors.OutOfRangeError, "out_of_range", 1, "`holdfast log inspect` tells what is there"),
+    (errors.OutOfRangeError, "out_of_range", 1, "`holdfast log inspect` shows the range"),
     (errors.UnavailableError, "unavailable", 1, "try again when the store answers"),
     (errors.MissingError, "missing", 1, ""),
-    (errors.HoldfastError, "refused", 1, ""),
-    (AbsentError, "absent", 1, ""),
     (FileNotFoundError, "not_found", 1, ""),
     (FileExistsError, "exists", 1, ""),
-    (NotADirectoryError, "not_a_directory", 1, "a log is a directory, name that"),
+    (errors.HoldfastError, "refused", 1, ""),
+    (AbsentError, "absent", 1, ""),
+    (NotADirectoryError, "not_a_directory", 1, "a store is a directory, name that"),
     (PermissionError, "permission", 1, "run as the user who owns it"),
     (OSError, "system", 1, ""),
     (typer.TyperException, "usage", 1, ""),
@@ -55,33 +67,32 @@ _KINDS: list[tuple[type[Exception], str, int, str]] = [
 
 EXPECTED = tuple(kind[0] for kind in _KINDS)
 
-# What to do about other things than a log, where that is something else.
+# Advice for other nouns than log, where it differs.
+_ANY = "`holdfast log verify`, `kv verify` or `bars verify` shows the extent"
 _ADVICE: dict[str, dict[str, str]] = {
     "kv": {
         "corrupt": "`holdfast kv verify` shows what else is damaged",
-        "not_a_directory": "a store is a directory, name that",
         "poisoned": "what was reported is durable; try again",
     },
     "bars": {
-        "corrupt": "`holdfast bars verify` shows how far it goes, `holdfast bars replay` what then",
-        "not_a_directory": "a store is a directory, name that",
+        "corrupt": "`holdfast bars verify` shows the extent, `holdfast bars replay` the remedy",
     },
     "copy": {
-        "fenced": "another writer has taken the target over: see that there is one, then copy",
-        "corrupt": "`holdfast log verify`, `kv verify` or `bars verify` shows how far it goes",
+        "fenced": "another writer has taken over the target: stop it, then copy again",
+        "corrupt": _ANY,
         "not_a_directory": "",
         "permission": "run as the user who may read the source and write beside the target",
     },
     "pipeline": {
-        "fenced": "another writer has taken over: see to it that there is one, then run",
-        "corrupt": "`holdfast log verify`, `kv verify` or `bars verify` shows how far it goes",
+        "fenced": "another writer has taken over: stop it, then run again",
+        "corrupt": _ANY,
         "not_a_directory": "",
     },
 }
 
 
 def report(error: Exception, *, as_json: bool, noun: str = "log") -> int:
-    """Tell the error on stderr, in one line; return the exit code."""
+    """Print the error on stderr, in one line; return the exit code."""
     _, kind, code, advice = next(row for row in _KINDS if isinstance(error, row[0]))
     advice = _ADVICE.get(noun, {}).get(kind, advice)
     if isinstance(error, typer.TyperException):

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from holdfast.cli.console import JsonOption, answer, answer_json, remark, table
+from holdfast.cli.options import JsonOption, MasterOption, parse_duration_ms
+from holdfast.cli.output import answer, count_of, human_time, remark, table
 from holdfast.cli.pipeline_progress import shown
-from holdfast.cli.sparking import MasterOption, spark_session
-from holdfast.cli.units import count_of, human_time, parse_duration_ms
+from holdfast.cli.sparking import spark_session
 
 if TYPE_CHECKING:
     from holdfast.spark.pipelines import Declared, InvalidError, RunReport, Status, Trigger
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
-    help="Run what a file declares: sources, SQL or functions, sinks.",
+    help="Run pipelines that a file declares: sources, SQL or functions, sinks.",
 )
 
 FileArgument = Annotated[
@@ -31,21 +31,25 @@ FileArgument = Annotated[
 @app.command()
 def run(
     file: FileArgument,
-    once: Annotated[bool, typer.Option("--once", help="One micro-batch, then stop.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Run one micro-batch, then stop.")] = False,
     available_now: Annotated[
-        bool, typer.Option("--available-now", help="All there is now, then stop (the default).")
+        bool,
+        typer.Option(
+            "--available-now", help="Process all rows that exist now, then stop (default)."
+        ),
     ] = False,
     continuous: Annotated[
-        bool, typer.Option("--continuous", help="Until Ctrl-C or SIGTERM.")
+        bool, typer.Option("--continuous", help="Run until Ctrl-C or SIGTERM.")
     ] = False,
     every: Annotated[
-        str, typer.Option(metavar="DURATION", help="With --continuous: how often to look.")
+        str,
+        typer.Option(metavar="DURATION", help="With --continuous: the time between two batches."),
     ] = "5s",
     accept_changes: Annotated[
         bool,
         typer.Option(
             "--accept-changes",
-            help="Go on though the file is not what the checkpoint was made with.",
+            help="Continue although the file differs from that of the checkpoint.",
         ),
     ] = False,
     master: MasterOption = None,
@@ -53,7 +57,7 @@ def run(
 ) -> None:
     """Run a pipeline: every row exactly once in every sink.
 
-    The same command again goes on where the last run ended, or was killed. --json writes a line
+    The same command continues where the previous run ended or was killed. --json prints a line
     for every batch, and one at the end.
     """
     from holdfast.spark.pipelines import InvalidError, Trigger, read
@@ -70,10 +74,7 @@ def run(
     except InvalidError as error:
         _tell_problems(error, as_json=as_json)
         raise typer.Exit(1) from None
-    if as_json:
-        answer_json(asdict(report), line=True)
-    else:
-        answer(_summary(report))
+    answer(_summary(report), report, as_json=as_json)
 
 
 def _run(
@@ -99,7 +100,7 @@ def _run(
 
 @contextmanager
 def _ended_by_sigterm() -> Iterator[None]:
-    """A service is stopped as by Ctrl-C.  What was under way is done again by the next run."""
+    """Treat SIGTERM as Ctrl-C.  The next run repeats the interrupted batch."""
 
     def interrupt(number: int, frame: Any) -> None:
         raise KeyboardInterrupt
@@ -126,7 +127,7 @@ def _summary(report: "RunReport") -> str:
 
 @app.command()
 def validate(file: FileArgument, master: MasterOption = None, as_json: JsonOption = False) -> None:
-    """Say all that is wrong with a pipeline, without running it.
+    """List the problems of a pipeline, without running it.
 
     Keys, paths, formats and options; then Spark analyses the schemas, the SQL and the output
     modes, without reading a row. Exits with 1 if anything is wrong.
@@ -139,27 +140,22 @@ def validate(file: FileArgument, master: MasterOption = None, as_json: JsonOptio
     if problems:
         _tell_problems(InvalidError(problems), as_json=as_json)
         raise typer.Exit(1)
-    if as_json:
-        answer_json({"problems": []})
-    else:
-        answer(f"{file} is sound")
+    answer(f"{file} is valid", {"problems": []}, as_json=as_json)
 
 
 def _tell_problems(error: "InvalidError", *, as_json: bool) -> None:
-    if as_json:
-        answer_json({"problems": [asdict(problem) for problem in error.problems]})
-        return
-    for problem in error.problems:
-        answer(str(problem))
-    remark(f"{count_of(len(error.problems), 'problem')} in the pipeline; nothing was run")
+    document = {"problems": [asdict(problem) for problem in error.problems]}
+    answer(map(str, error.problems), document, as_json=as_json)
+    if not as_json:
+        remark(f"{count_of(len(error.problems), 'problem')} in the pipeline; nothing was run")
 
 
 @app.command()
 def status(file: FileArgument, as_json: JsonOption = False) -> None:
-    """Say how far a pipeline has come, without Spark.
+    """Show the progress of a pipeline, without Spark.
 
-    Of each sink: the last batch that is committed, when, and how many rows it read; the rows that
-    the sink holds, where that is known without reading them; and how far behind its sources it is.
+    For each sink: the last committed batch, its time and its rows; the rows that the sink holds,
+    where they are known without reading; and its distance to the end of its sources.
     """
     from holdfast.spark.pipelines import InvalidError, read
     from holdfast.spark.pipelines import status as find_status
@@ -169,10 +165,7 @@ def status(file: FileArgument, as_json: JsonOption = False) -> None:
     except InvalidError as error:
         _tell_problems(error, as_json=as_json)
         raise typer.Exit(1) from None
-    if as_json:
-        answer_json(asdict(found))
-    else:
-        answer(_status_text(found))
+    answer(_status_text(found), found, as_json=as_json)
 
 
 def _status_text(found: "Status") -> str:
@@ -198,18 +191,16 @@ def _status_text(found: "Status") -> str:
 @app.command()
 def init(
     file: Annotated[
-        str, typer.Argument(metavar="FILE", help="What to write; there must be none yet.")
+        str, typer.Argument(metavar="FILE", help="The file to create.")
     ] = "pipeline.toml",
     as_json: JsonOption = False,
 ) -> None:
-    """Write a commented pipeline that runs as it is.
+    """Create an example pipeline that runs without changes.
 
-    And something for it to read, unless there is an inbox already.
+    It also creates an inbox with rows, unless there is one.
     """
     from holdfast.spark.pipelines import write_template
 
     made = write_template(file)
-    if as_json:
-        answer_json({"made": made})
-    else:
-        answer(f"{' and '.join(made)} written; next: holdfast pipeline run {file}")
+    text = f"{' and '.join(made)} written; next: holdfast pipeline run {file}"
+    answer(text, {"made": made}, as_json=as_json)

@@ -3,11 +3,9 @@
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from holdfast.cli.console import answer_json, remark
-from holdfast.cli.units import count_of, human_time
+from holdfast.cli.output import answer_json, count_of, human_time, remark
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -17,9 +15,9 @@ if TYPE_CHECKING:
 
 @contextmanager
 def shown(sinks: Sequence[str], *, as_json: bool) -> "Iterator[Callable[[Batch], None]]":
-    """What is to be told of every batch.  The answer goes to stdout with --json, else to stderr."""
+    """Yield the function that shows a batch: on stdout with --json, else on stderr."""
     if as_json:
-        yield lambda batch: answer_json(asdict(batch), line=True)
+        yield lambda batch: answer_json(batch)
     elif not sys.stderr.isatty():
         yield lambda batch: remark(line(batch))
     else:
@@ -30,12 +28,12 @@ def shown(sinks: Sequence[str], *, as_json: bool) -> "Iterator[Callable[[Batch],
 def line(batch: "Batch") -> str:
     speed = f"{batch.rows_per_second:,.0f} rows/s"
     behind = lag(batch)
-    told = f"behind {behind}" if behind else "caught up"
-    return f"{batch.sink}: batch {batch.batch}, {count_of(batch.rows, 'row')}, {speed}, {told}"
+    state = f"behind {behind}" if behind else "caught up"
+    return f"{batch.sink}: batch {batch.batch}, {count_of(batch.rows, 'row')}, {speed}, {state}"
 
 
 def lag(batch: "Batch") -> str:
-    """How far behind its sources the sink is; nothing if it has caught up."""
+    """Return the distance of the sink to its sources; empty if it has caught up."""
     return ", ".join(f"{name} {count:,}" for name, count in batch.lag.items() if count)
 
 
@@ -55,7 +53,7 @@ def _live(sinks: Sequence[str]) -> "Iterator[Callable[[Batch], None]]":
 
 
 def table(latest: "Mapping[str, Batch | None]") -> "Table":
-    """A line for each sink, also for those that have no batch yet."""
+    """Draw a line for each sink, also for those without a batch."""
     from rich.table import Table
 
     made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")

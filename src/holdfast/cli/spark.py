@@ -4,9 +4,9 @@ from pathlib import Path
 
 import typer
 
-from holdfast.cli.console import JsonOption, answer, answer_json, progress
-from holdfast.cli.units import human_size
-from holdfast.errors import MissingError
+from holdfast.cli.options import JsonOption
+from holdfast.cli.output import answer, human_size, page, progress
+from holdfast.cli.sparking import need_spark
 
 app = typer.Typer(
     no_args_is_help=True, rich_markup_mode=None, help="Prepare and inspect Spark on this machine."
@@ -15,38 +15,32 @@ app = typer.Typer(
 
 @app.command()
 def warm(as_json: JsonOption = False) -> None:
-    """Make the class cache that lets Spark start in half the time.
+    """Create the class cache that halves the start time of Spark.
 
-    It takes about a minute, once for each Java and each Spark. Sessions make it by themselves, in
-    the background after their first run.
+    It takes about a minute, once for each Java and each Spark. Sessions use the cache if it exists;
+    nothing else creates it.
     """
     from holdfast.spark import warm
 
-    with progress("making the class cache"):
+    with progress("creating the class cache"):
         path = warm()
-    if as_json:
-        answer_json({"class_cache": str(path), "size": path.stat().st_size})
-    else:
-        answer(f"{path} ({human_size(path.stat().st_size)})")
+    size = path.stat().st_size
+    document = {"class_cache": str(path), "size": size}
+    answer(f"{path} ({human_size(size)})", document, as_json=as_json)
 
 
 @app.command()
 def info(as_json: JsonOption = False) -> None:
-    """Say which Spark and which Java would be used, and whether their start is fast."""
+    """Show the Spark, the Java and the class cache that sessions use."""
     facts = _facts()
-    if as_json:
-        answer_json(facts)
-        return
-    width = max(map(len, facts))
-    for name, value in facts.items():
-        answer(f"{name.replace('_', ' '):<{width}}  {'none' if value is None else value}")
+    shown = {name.replace("_", " "): value or "none" for name, value in facts.items()}
+    answer(page(shown), facts, as_json=as_json)
 
 
 def _facts() -> dict[str, str | None]:
-    try:
-        from pyspark import __version__ as version
-    except ModuleNotFoundError as error:
-        raise MissingError("Spark is not installed.  Run: pip install 'holdfast[spark]'") from error
+    need_spark()
+    from pyspark import __version__ as version
+
     from holdfast.spark.cachedir import cache_dir
     from holdfast.spark.classcache import cache_path
     from holdfast.spark.java import find_java

@@ -1,38 +1,27 @@
-"""How commands use Spark: a session for as long as they run, its progress, its errors in a line."""
+"""How commands use Spark: one session per command, its progress, its errors in one line."""
 
 import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-MasterOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="URL",
-        help="Where Spark runs: local[*,4] (the default, all cores here) or spark://HOST:PORT, "
-        "whose workers must see the same directories.",
-    ),
-]
-
 
 @contextmanager
 def spark_session(master: str | None, doing: str, *, bar: bool = True) -> "Iterator[SparkSession]":
-    """A session whose jobs draw a bar on stderr, where a terminal is watching.
+    """Open a session whose jobs draw a bar on stderr, if it is a terminal.
 
-    A stream's jobs are not ours to count: its command draws its own and says `bar=False`.
+    A command that runs a stream draws its own bar and passes `bar=False`.
     """
     from rich.console import Console
 
     console = Console(stderr=True)
     with console.status("starting Spark") if sys.stderr.isatty() else nullcontext():
         spark, ours = _start(master, doing)
-    from holdfast.spark.failures import FAILURES, told
+    from holdfast.spark.failures import FAILURES, error_in
     from holdfast.spark.progress import progress
 
     with _silenced(spark):
@@ -40,20 +29,20 @@ def spark_session(master: str | None, doing: str, *, bar: bool = True) -> "Itera
             with progress(spark, doing, console if bar else None):
                 yield spark
         except FAILURES as error:
-            raise told(str(error)) from error
+            raise error_in(str(error)) from error
         finally:
             if ours:
                 spark.stop()
 
 
 def need_spark() -> None:
-    """MissingError says what to install; what imports PySpark itself cannot."""
+    """Raise MissingError with what to install if PySpark is missing."""
     from holdfast.spark import session  # noqa: F401
 
 
 @contextmanager
 def _silenced(spark: "SparkSession") -> Iterator[None]:
-    """What fails is told once, by us, and not before by the JVM with pages of stack."""
+    """Keep the JVM from printing a stack trace before the command reports the error."""
     if os.environ.get("HOLDFAST_DEBUG"):
         yield
         return
@@ -65,16 +54,16 @@ def _silenced(spark: "SparkSession") -> Iterator[None]:
     try:
         yield
     finally:
-        if context._jsc is not None:  # the session goes on: it was not ours
+        if context._jsc is not None:  # the session continues: another part of the process opened it
             java.lang.System.setErr(stderr)
             context.setLogLevel("ERROR")
 
 
 def _start(master: str | None, doing: str) -> "tuple[SparkSession, bool]":
-    """The session, and whether it is ours to stop."""
+    """Return the session, and whether this command must stop it."""
     from pyspark.sql import SparkSession
 
-    from holdfast.spark import session  # before PySpark: it tells what to install
+    from holdfast.spark import session  # before PySpark: its error names what to install
 
     ours = SparkSession.getActiveSession() is None
     return session(master, app_name=f"holdfast {doing}"), ours

@@ -1,4 +1,4 @@
-"""holdfast torture: prove it on your own disk."""
+"""holdfast torture: test the promises on your own disk."""
 
 import logging
 import shutil
@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from holdfast.cli.console import JsonOption, answer, answer_json, progress, remark, table
+from holdfast.cli.options import FormatOption, JsonOption
+from holdfast.cli.output import answer, progress, remark, table
 
 if TYPE_CHECKING:
     from holdfast.testing.torture import TortureReport
@@ -19,26 +20,29 @@ def torture(
     directory: Annotated[
         Path | None,
         typer.Argument(
-            help="Where the killed writers write, in a new directory of their own. "
+            help="The parent of the new directory for the killed writers. "
             "Default: the current directory.",
             file_okay=False,
         ),
     ] = None,
-    log: Annotated[str, typer.Option(metavar="FORMAT", help="Which log.")] = "shanghai",
+    log: FormatOption = None,
     store: Annotated[
-        str | None, typer.Option(metavar="kv|bars", help="Instead of a log: a store.")
+        str | None, typer.Option(metavar="kv|bars", help="A store to test instead of a log.")
     ] = None,
-    seconds: Annotated[float, typer.Option(min=1, help="How long.")] = 60,
-    seed: Annotated[int, typer.Option(help="The same seed simulates the same crashes.")] = 0,
+    seconds: Annotated[float, typer.Option(min=1, help="Seconds to run.")] = 60,
+    seed: Annotated[int, typer.Option(help="The seed of the simulated crashes.")] = 0,
     as_json: JsonOption = False,
 ) -> None:
-    """Crash a log or a store, simulated and for real, and compare the ledger.
+    """Crash a log or a store, simulated and for real, and compare it with what was acknowledged.
 
     On one core a simulated disk loses power, tears writes, fills up and fails at every step,
     recovery included; for a key-value store, simulated writers, readers, compactors and
     collectors are killed and frozen on a network that fails. On another core, real writers are
-    killed with kill -9 again and again. Exit code 2 if anything acknowledged was lost, hidden, or
-    anything invented; then what the writers left stays for you to look at.
+    killed with kill -9 after their first acknowledgement, again and again; copies of what they
+    leave are damaged; owners are forked, moved, robbed of their lock and run out of space. Exit
+    code 2 if anything acknowledged was lost or hidden, or anything was invented; the files of the
+    writers are kept then. Exit code 5 if no killed writer had acknowledged anything, or nothing
+    was simulated: such a run proves nothing.
     """
     where = directory or Path.cwd()
     where.mkdir(parents=True, exist_ok=True)
@@ -48,23 +52,25 @@ def torture(
     except BaseException:
         shutil.rmtree(work)
         raise
-    if as_json:
-        answer_json(asdict(report) | {"held": report.held})
-    else:
-        answer(describe(report))
-    if report.held:
-        shutil.rmtree(work)
-        return
-    remark(f"what the killed writers left is in {work}")
-    raise typer.Exit(2)
+    document = asdict(report) | {"held": report.held, "conclusive": report.is_conclusive}
+    answer(describe(report), document, as_json=as_json)
+    if not report.held:
+        remark(f"the files of the killed writers are in {work}", as_json=as_json)
+        raise typer.Exit(2)
+    shutil.rmtree(work)
+    if not report.is_conclusive:
+        remark("inconclusive: too little was judged; pass more --seconds", as_json=as_json)
+        raise typer.Exit(5)
 
 
-def _run(format: str, work: Path, seed: int, seconds: float) -> "TortureReport":
+def _run(format: str | None, work: Path, seed: int, seconds: float) -> "TortureReport":
+    from holdfast.doors.logs import DEFAULT_FORMAT
     from holdfast.testing.torture import Torture
 
+    format = format or DEFAULT_FORMAT
     logger = logging.getLogger("holdfast")
     level = logger.level
-    logger.setLevel(logging.CRITICAL)  # it would tell of each of the recoveries
+    logger.setLevel(logging.CRITICAL)  # it would log each recovery
     try:
         with progress("tortured", unit="steps" if format == "kv" else "images") as show:
             rounds = Torture(format, work, seed)
@@ -78,12 +84,14 @@ def _done(report: "TortureReport") -> int:
 
 
 def _expected(report: "TortureReport", seconds: float) -> int:
-    """How much it will have been, going on like this."""
+    """Return the expected total at this rate."""
     return int(_done(report) * max(1.0, seconds / max(report.seconds, 0.001)))
 
 
 def describe(report: "TortureReport") -> str:
-    """The ledger, for people."""
+    """Return the results as text."""
+    from holdfast.testing.kills import LIMIT_S
+
     ledger = table(
         ["", "acknowledged", *report.broken_simulated],
         [
@@ -91,8 +99,8 @@ def describe(report: "TortureReport") -> str:
             ["killed -9", report.acknowledged, *report.broken_killed.values()],
         ],
     )
-    faults = ", ".join(f"{name} {count:,}" for name, count in report.faults.items())
-    verdict = "every promise held" if report.held else "PROMISES WERE BROKEN"
+    verdict = "every promise held" if report.is_conclusive else "inconclusive"
+    verdict = verdict if report.held else "PROMISES WERE BROKEN"
     explored = f"crash images explored  {report.images:,} distinct, of {report.images_drawn:,}"
     if report.steps:
         explored = f"steps simulated        {report.steps:,}, {report.judged:,} states compared"
@@ -103,6 +111,20 @@ def describe(report: "TortureReport") -> str:
         "",
         explored,
         f"real kills             {report.kills:,}",
-        f"faults fired           {faults}",
+        f"owners' lives          {_counts(report.lives)}",
+        f"damaged copies         {_counts(report.damages)}",
+        f"faults fired           {_counts(report.faults)}",
     ]
+    if report.silent:
+        lines.append(f"silent writers         {report.silent:,}: no acknowledgement in {LIMIT_S} s")
+    if report.impossible:
+        lines.append(f"not possible here      {', '.join(map(_words, report.impossible))}")
     return "\n".join([*lines, *(f"  {failure}" for failure in report.failures[:20])])
+
+
+def _counts(counts: dict[str, int]) -> str:
+    return ", ".join(f"{_words(name)} {count:,}" for name, count in counts.items())
+
+
+def _words(name: str) -> str:
+    return name.replace("_", " ")

@@ -1,1 +1,1 @@
-"""The demo: the product's promises, kept in front of the user's eyes.  `holdfast demo`"""
+"""The demo: an example program on the public interface.  Start with story.py."""

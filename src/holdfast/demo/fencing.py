@@ -1,94 +1,60 @@
-"""A writer is frozen by SIGSTOP, another takes over, and the first wakes up: it is fenced.
+"""Freeze a writer of the kv store, let another one take over, and wake the first: it is fenced.
 
-What the frozen one had acknowledged must be there.  What it tries to write after it wakes must not.
+Everything that the frozen writer had acknowledged must be readable.  Nothing that it tries to write
+after it wakes may be.
 """
 
 import signal
 import subprocess
 import sys
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
-from holdfast.demo.clerk import clerk_key
-from holdfast.demo.results import Fencing
+import holdfast
+from holdfast.demo.acts import Measured, Promise
+from holdfast.demo.writer import number_key
 from holdfast.errors import HoldfastError
-from holdfast.kv import Db
 
-_ACKS = 25  # before it is frozen
+_ACKS = 25  # before the writer is frozen
 _FROZEN_SECONDS = 1.0
-_OURS = b"clerk/successor"
 
 
-def freeze_and_fence(prices: Path) -> Fencing:
-    """HoldfastError if the writer cannot play its part at all."""
-    began = time.monotonic()
-    writer = subprocess.Popen(
-        [sys.executable, "-m", "holdfast.demo.clerk", str(prices)],
-        stdout=subprocess.PIPE,
-        text=True,
-        process_group=0,
-    )
-    try:
-        return _play(writer, prices, began)
-    finally:
-        writer.send_signal(signal.SIGCONT)  # a frozen process is not killed by SIGTERM
-        writer.kill()
-        writer.wait()
-        assert writer.stdout is not None
-        writer.stdout.close()
+def freeze_and_fence(prices: Path) -> Measured:
+    """Raise HoldfastError if the writer fails in another way than by being fenced."""
+    command = [sys.executable, "-m", "holdfast.demo.writer", "kv", str(prices)]
+    # A process group of its own: Ctrl-C reaches only this process, which then kills the writer.
+    with (
+        subprocess.Popen(command, stdout=subprocess.PIPE, text=True, process_group=0) as process,
+        ExitStack() as ending,
+    ):
+        ending.callback(process.kill)  # SIGKILL ends a stopped process too
+        epoch = int(_hear(process, "open")[1])
+        for _ in range(_ACKS):
+            acknowledged = int(_hear(process, "ack")[1])
+        process.send_signal(signal.SIGSTOP)
+        time.sleep(_FROZEN_SECONDS)
+        with holdfast.open_kv(prices, maintain=False) as successor:
+            process.send_signal(signal.SIGCONT)
+            while (words := _hear(process, "ack", "fenced"))[0] == "ack":
+                acknowledged = int(words[1])  # written to the pipe before it froze
+            successor.refresh()
+            found = {key for key, _ in successor.items(prefix=b"number/%d/" % epoch)}
+            new_epoch, error = successor.epoch, " ".join(words[1:])
+    wanted = {number_key(epoch, n) for n in range(1, acknowledged + 1)}
+    in_flight = {number_key(epoch, acknowledged + 1)}  # may have landed before it froze
+    lost, stray = len(wanted - found), len(found - wanted - in_flight)
+    figures = {"epoch": epoch, "successor": new_epoch, "acknowledged": acknowledged}
+    return {**figures, "lost": lost, "invented": stray, "error": error}, [
+        Promise(not lost, f"{acknowledged:,} puts acknowledged, {lost:,} lost"),
+        Promise(new_epoch > epoch, f"FENCED epoch {epoch} < {new_epoch}: {error}"),
+        Promise(not stray, f"{stray:,} rows readable that it wrote after that"),
+    ]
 
 
-def _play(writer: "subprocess.Popen[str]", prices: Path, began: float) -> Fencing:
-    epoch = int(_word(writer, "open")[0])
-    opened_at = time.monotonic() - began
-    acks = [_word(writer, "ack") for _ in range(_ACKS)]
-    writer.send_signal(signal.SIGSTOP)
-    frozen_at = time.monotonic() - began
-    time.sleep(_FROZEN_SECONDS)
-    with Db.open(str(prices), maintain=False) as db:
-        taken_at = time.monotonic() - began
-        db.put(_OURS, b"%d" % db.epoch).result()
-        writer.send_signal(signal.SIGCONT)
-        woken_at = time.monotonic() - began
-        late, why = [], ""
-        while not why:
-            word, *rest = _line(writer)
-            if word == "ack":  # said before it froze, and heard only now
-                late.append(int(rest[0]))
-            elif word == "fenced":
-                why = " ".join(rest)
-        fenced_at = time.monotonic() - began
-        acknowledged = max([int(numbers[0]) for numbers in acks] + late)
-        db.refresh()
-        found = {key for key, _ in db.items(prefix=b"clerk/%d/" % epoch)}
-        wanted = {clerk_key(epoch, number) for number in range(1, acknowledged + 1)}
-        in_flight = {clerk_key(epoch, acknowledged + 1)}  # may have landed before it froze
-        return Fencing(
-            epoch=epoch,
-            successor=db.epoch,
-            acknowledged=acknowledged,
-            lost=len(wanted - found),
-            stray=len(found - wanted - in_flight),
-            why=why,
-            latencies_us=tuple(int(numbers[1]) for numbers in acks),
-            opened_at=opened_at,
-            frozen_at=frozen_at,
-            taken_at=taken_at,
-            woken_at=woken_at,
-            fenced_at=fenced_at,
-        )
-
-
-def _word(writer: "subprocess.Popen[str]", word: str) -> list[str]:
-    found, *rest = _line(writer)
-    if found != word:
-        raise HoldfastError(f"the writer said {found!r} instead of {word!r}")
-    return rest
-
-
-def _line(writer: "subprocess.Popen[str]") -> list[str]:
-    assert writer.stdout is not None
-    line = writer.stdout.readline()
-    if not line:
-        raise HoldfastError(f"the writer ended with exit code {writer.wait()}")
-    return line.split()
+def _hear(process: "subprocess.Popen[str]", *expected: str) -> list[str]:
+    assert process.stdout is not None
+    words = process.stdout.readline().split()
+    if not words or words[0] not in expected:
+        raise HoldfastError(f"the writer reported {words}; expected {' or '.join(expected)}")
+    return words

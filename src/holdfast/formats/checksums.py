@@ -1,11 +1,11 @@
 """Many CRC-32 checksums verified with two calls: CRC-32/ISO-HDLC (zlib's) and CRC-32C.
 
-A checksum call per entry costs more than the checksum.  But a CRC is linear: replace a payload
-by zeros whose first four bytes undo the initial value and whose last four bytes undo the stored
-checksum, and any CRC over a region around it stays the same, provided the stored checksum was
-right.  So a region is compared with its stand-in, one call each, and entries are looked at one
-by one only where the two differ.  A damaged region passes with probability 2^-32, as a damaged
-entry would alone; any burst of up to 32 bits is always seen.
+A checksum call per entry costs more than the checksum.  But a CRC is linear.  Replace a payload by
+zeros, except that its first four bytes undo the initial value and its last four bytes undo the
+stored checksum.  If the stored checksum was right, any CRC over a region around it stays the same.
+So a region is compared with its stand-in, one call each, and entries are verified one by one only
+where the two differ.  A damaged region is not detected with probability 2^-32, as with a single
+damaged entry; any burst of up to 32 bits is detected.
 """
 
 from collections.abc import Callable
@@ -25,7 +25,7 @@ _ONES = 0xFFFFFFFF
 
 
 def crc32c(data: bytes | memoryview) -> int:
-    """CRC-32C, Castagnoli's.  Its library takes bytes and arrays, and no memoryview."""
+    """Return the CRC-32C (Castagnoli).  Its library takes bytes and arrays, but not memoryviews."""
     if isinstance(data, bytes):
         return int(google_crc32c.value(data))
     return int(google_crc32c.value(np.frombuffer(data, np.uint8))) if len(data) else 0
@@ -45,7 +45,7 @@ class Kind:
         self._undo = [self._undo_four_bytes(state) for state in bytes_at]
 
     def undo(self, states: Crcs) -> Crcs:
-        """The four bytes that bring a register of zero to each of these states."""
+        """Return the four bytes that bring a register of zero to each of these states."""
         found: Crcs = self._undo[0][states & 255]
         for k in (1, 2, 3):
             found ^= self._undo[k][(states >> (8 * k)) & 255]
@@ -63,11 +63,10 @@ CRC32C = Kind(crc32c, google_crc32c.extend)
 
 
 def crc32_each(data: memoryview, width: int) -> Crcs:
-    """CRC-32 of each `width` bytes of data.
+    """Return the CRC-32 of each `width` bytes of data.
 
-    Since a CRC is linear, that of a record is what each of its bytes would bring about alone,
-    XORed.  So tables take the place of calls, one for two bytes, and records go through in groups
-    that stay in the processor's cache.
+    A CRC is linear: the CRC of a record is the XOR of the effects of its bytes.  So tables, one for
+    two bytes, replace calls.  Records are processed in groups that stay in the processor's cache.
     """
     count, pairs = len(data) // width, width // 2
     words = np.ndarray((count, pairs), "<u2", data, strides=(width, 2))
@@ -84,7 +83,7 @@ def crc32_each(data: memoryview, width: int) -> Crcs:
 
 @lru_cache(maxsize=8)
 def _tables(width: int) -> list[Crcs]:
-    """What the first two bytes of a record do to its CRC, what the next two do, and so on."""
+    """Return tables: the effect of each pair of bytes of a record on its CRC."""
     alone = np.array(
         [
             [crc32(bytes(place) + bytes([byte]) + bytes(width - 1 - place)) for byte in range(256)]
@@ -99,7 +98,7 @@ def _tables(width: int) -> list[Crcs]:
 def mismatches(
     data: memoryview, starts: Offsets, stops: Offsets, crcs: Crcs, kind: Kind = CRC32
 ) -> list[int]:
-    """Which of the slices of `data` have not the checksum that is given for them.
+    """Return which slices of `data` do not match their given checksums.
 
     Between two neighbours lie eight bytes, which are taken as they are.
     """

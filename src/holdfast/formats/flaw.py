@@ -1,11 +1,11 @@
-"""Damage as a value.  A codec says where bytes stop making sense; a log knows what that means."""
+"""Damage as a value: a codec reports invalid bytes, and the store decides what that means."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class Flaw:
-    """Where bytes stop making sense, and why."""
+    """Where bytes are not valid, and why."""
 
     offset: int
     why: str

@@ -57,7 +57,7 @@ class Status(NamedTuple):
 
 
 class Info(NamedTuple):
-    """What became of a group, and where."""
+    """The state of a group, in the log or in the year files."""
 
     offset: int
     tgid: int
@@ -66,7 +66,7 @@ class Info(NamedTuple):
 
 
 class Group(NamedTuple):
-    """A group that is all there; `body` is from its tgid to its last set."""
+    """A complete group; `body` is from its tgid to its last set."""
 
     offset: int
     tgid: int
@@ -78,7 +78,7 @@ class Group(NamedTuple):
 
     @property
     def first_kind(self) -> int | None:
-        """The kind of its first set; None if it has none."""
+        """Return the kind of the first set; None if there are no sets."""
         return self.body[16] if len(self.body) > 16 else None
 
     @property
@@ -86,8 +86,15 @@ class Group(NamedTuple):
         return hashlib.md5(self.body, usedforsecurity=False).digest()
 
 
+class Write(NamedTuple):
+    """The bytes of one write that brings a group, and the group as it is read back."""
+
+    messages: bytes
+    group: Group
+
+
 class Gap(NamedTuple):
-    """Bytes that make no sense, with sense behind them.  A tgid if they are a group's."""
+    """Invalid bytes with valid messages after them.  A tgid if they belong to a group."""
 
     offset: int
     stop: int
@@ -100,7 +107,7 @@ Message = Info | Group | Gap
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """Messages in order.  From `stop` on there is nothing, or what the flaw says."""
+    """Messages in order.  From `stop` on there is nothing, or the flaw."""
 
     messages: list[Message]
     stop: int
@@ -142,7 +149,8 @@ def encode_status(status: Status) -> bytes:
 
 def decode_status(data: Bytes) -> Status | Flaw:
     if len(data) < STATUS_SIZE or data[0] != STATUS:
-        return Flaw(0, f"no status: the file begins with {bytes(data[:STATUS_SIZE]).hex()}")
+        found = bytes(data[:STATUS_SIZE]).hex()
+        return Flaw(0, f"not a log: it begins with {found}, not with a status")
     return Status(*_STATUS.unpack_from(data)[1:])
 
 
@@ -155,11 +163,36 @@ def encode_group(tgid: int, sets: Bytes, count: int) -> bytes:
     return covered + hashlib.md5(memoryview(covered)[1:], usedforsecurity=False).digest()
 
 
+def encode_write(tgid: int, sets: Bytes, count: int, status: int = COMPLETE) -> Write:
+    """Encode the write that commits a group; with INTENDED, the one that prepares it."""
+    group = encode_group(tgid, sets, count)
+    info, decision = encode_info(tgid, WAL, PREPARING), encode_info(tgid, WAL, status)
+    return Write(b"".join((info, group, decision)), Group(0, tgid, group[9:-16]))
+
+
+def rewrite(group: Group, status: int = COMPLETE) -> bytes:
+    """Encode the write that brings a group of another log to this one."""
+    return encode_write(group.tgid, group.body[16:], _IDS.unpack_from(group.body)[1], status)[0]
+
+
+def group_of(body: Bytes) -> Group:
+    """Return the group that has this body."""
+    return Group(0, _IDS.unpack_from(body)[0], body)
+
+
+def encode_replaying(owner: int) -> tuple[int, bytes]:
+    """Encode that a log is being replayed, and where: its first two bytes are not written.
+
+    So if this write is torn, the status cannot read as closed and replayed.
+    """
+    return 2, _STATUS.pack(STATUS, OPEN, REPLAYING, owner)[2:]
+
+
 def encode_place(kind: int, path: str, year: int, intervals: int) -> bytes:
-    """The head of a set, up to its count: the same for every set of a file."""
+    """Encode the head of a set, up to its count: the same for every set of a file."""
     name = path.encode("ascii")
     if len(name) > PATH_SIZE_MAX:
-        raise ValueError(f"a path of {len(name)} bytes; the most is {PATH_SIZE_MAX}")
+        raise ValueError(f"the path has {len(name)} bytes; at most {PATH_SIZE_MAX} fit")
     return _PATH.pack(kind, len(name)) + name + _PLACE.pack(year, intervals)
 
 
@@ -169,7 +202,7 @@ def encode_set(place: bytes, index: Sequence[int] | Ints, rows: Bytes, width: in
 
 
 def encode_decision(tgids: int | Sequence[int] = (), status: int = 0) -> bytes:
-    """The set that makes a group wait; or the one that decides on that group, or on several."""
+    """Encode the set that makes a group wait, or the one that decides on several groups."""
     place = encode_place(DECISION, "", 0, 0)
     if isinstance(tgids, int):
         tgids = (tgids,)
@@ -179,7 +212,7 @@ def encode_decision(tgids: int | Sequence[int] = (), status: int = 0) -> bytes:
 def encode_sets(
     places: Sequence[bytes], bounds: Ints, index: Ints, rows: npt.NDArray[np.uint8]
 ) -> bytes:
-    """Many sets at once: set i has rows bounds[i]:bounds[i + 1]."""
+    """Encode many sets at once: set i has rows bounds[i]:bounds[i + 1]."""
     count, width = rows.shape
     if len(places) == count:  # one row each, the rule for bars as they come
         fixed = np.empty(
@@ -201,7 +234,7 @@ def encode_sets(
 
 
 def decode_sets(group: Group) -> list[WriteSet] | Flaw:
-    """The sets of a group.  Its MD5 is right; yet whoever made it may have meant harm."""
+    """Decode the sets of a group.  Its MD5 is right, but its writer may be hostile."""
     body, at, size = group.body, 16, len(group.body)
     count = _IDS.unpack_from(body)[1]
     sets: list[WriteSet] = []
@@ -216,14 +249,27 @@ def decode_sets(group: Group) -> list[WriteSet] | Flaw:
             sets.append(WriteSet(kind, path, year, intervals, rows, width, body, data))
             at = data + rows * (8 + width)
     except (struct.error, UnicodeDecodeError) as error:
-        return Flaw(group.offset + 9 + at, f"no set: {error}")
+        return Flaw(group.offset + 9 + at, f"invalid set: {error}")
     if at != size or count < 0:
-        return Flaw(group.offset + 9 + at, f"{size - at} bytes behind {count} sets")
+        return Flaw(group.offset + 9 + at, f"{size - at} bytes after {count} sets")
     return sets
 
 
+def encode_again(one: WriteSet) -> bytes:
+    """Encode a set that was decoded."""
+    place = encode_place(one.kind, one.path, one.year, one.intervals)
+    return encode_set(place, one.index, one.rows.tobytes(), one.width)
+
+
+def single_rows(sets: Sequence[WriteSet], width: int) -> tuple[Ints, npt.NDArray[np.uint8]]:
+    """Return index and row of many sets of one group that have one row each."""
+    at = np.array([one.at for one in sets])
+    taken = np.frombuffer(sets[0].body, np.uint8)[at[:, None] + np.arange(8 + width)]
+    return taken[:, :8].copy().view("<i8")[:, 0], taken[:, 8:]
+
+
 def encode_columns(columns: Sequence[tuple[str, int]]) -> bytes:
-    """Names and type codes, as both dialects have them."""
+    """Encode names and type codes, as both dialects have them."""
     parts = [bytes([len(columns)])]
     for name, code in columns:
         word = name.encode()
@@ -232,7 +278,7 @@ def encode_columns(columns: Sequence[tuple[str, int]]) -> bytes:
 
 
 def decode_columns(data: Bytes, at: int = 0) -> tuple[tuple[tuple[str, int], ...], int]:
-    """The columns, and where they end; ValueError if they do not."""
+    """Decode the columns; return them and where they end.  ValueError if they do not end."""
     columns = []
     try:
         count, at = data[at], at + 1
@@ -246,7 +292,7 @@ def decode_columns(data: Bytes, at: int = 0) -> tuple[tuple[tuple[str, int], ...
 
 
 def scan(data: memoryview, start: int = STATUS_SIZE) -> Scan:
-    """Follow the messages from `start` on.  What makes no sense is looked behind: is more there?"""
+    """Read the messages from `start` on.  After an invalid one, look for valid ones beyond it."""
     messages: list[Message] = []
     at, size = start, len(data)
     announced: Iterator[int] | None = None
@@ -255,6 +301,9 @@ def scan(data: memoryview, start: int = STATUS_SIZE) -> Scan:
         if isinstance(message, Flaw):
             announced = _announced(data, at) if announced is None else announced
             behind = next((place for place in announced if place > at), None)
+            recorded = _recorded(data, at, messages)
+            if recorded is not None and (behind is None or recorded < behind):
+                behind, announced = recorded, None
             if behind is None:
                 return Scan(messages, at, message)
             messages.append(Gap(at, behind, None, message.why))
@@ -266,15 +315,44 @@ def scan(data: memoryview, start: int = STATUS_SIZE) -> Scan:
     return Scan(messages, at, None)
 
 
+def _recorded(data: memoryview, at: int, messages: list[Message]) -> int | None:
+    """Return where, after an invalid group, a later write records a known group as done.
+
+    Only another write has such an info, so the invalid group was synced before it.
+    """
+    last = messages[-1] if messages else None
+    known = {message.tgid or 0 for message in messages[:-1]}
+    if not isinstance(last, Info) or last[2:] != (WAL, PREPARING):
+        return None
+    if last.tgid <= max(known, default=0):
+        return None
+    # Two places name the group.  If neither does, these may be such infos, torn.
+    decided = encode_info(last.tgid, WAL, COMPLETE)
+    if data[at + 9 : at + 17] != decided[1:9] and bytes(data[at:]).find(decided) < 0:
+        return None
+    known.add(last.tgid)
+    flat = np.frombuffer(data, np.uint8)[at:]
+    count = len(flat) - INFO_SIZE + 1
+    if count <= 0:
+        return None
+    likely = flat[:count] == INFO
+    likely &= flat[9 : count + 9] == PRIMARY
+    likely &= flat[10 : count + 10] == COMPLETE
+    for place in np.flatnonzero(likely).tolist():
+        if _LENGTH.unpack_from(data, at + place)[1] in known:
+            return at + int(place)
+    return None
+
+
 def _message_at(data: memoryview, at: int) -> Message | Flaw | None:
-    """The message there; None for a status, which means nothing but at the start."""
+    """Return the message there; None for a status, which counts only at the start."""
     kind, rest = data[at], len(data) - at
     if kind in (INFO, STATUS):
         if rest < INFO_SIZE:
             return Flaw(at, f"a message of {INFO_SIZE} bytes cut to {rest}")
         return Info(at, *_INFO.unpack_from(data, at)[1:]) if kind == INFO else None
     if kind != GROUP:
-        return Flaw(at, f"no message begins with {kind}")
+        return Flaw(at, f"invalid message: it begins with {kind}")
     if rest < GROUP_SIZE_MIN:
         return Flaw(at, f"a group cut to {rest} bytes")
     length = _LENGTH.unpack_from(data, at)[1]
@@ -291,7 +369,7 @@ def _message_at(data: memoryview, at: int) -> Message | Flaw | None:
 
 
 def _announced(data: memoryview, at: int) -> Iterator[int]:
-    """Where behind `at` a sound group is announced: by an info, preparing, of the same tgid."""
+    """Yield the places after `at` where a valid group follows an info of the same tgid."""
     flat = np.frombuffer(data, np.uint8)[at:]
     count = len(flat) - INFO_SIZE - GROUP_SIZE_MIN
     if count <= 0:

@@ -56,9 +56,9 @@ def decode_intervals(group: Group) -> list[IntervalSet] | Flaw:
             found.append(one)
             at = stop
     except (struct.error, ValueError) as error:
-        return Flaw(group.offset + 9 + at, f"no interval: {error}")
+        return Flaw(group.offset + 9 + at, f"invalid interval: {error}")
     if at != len(body) or count < 0:
-        return Flaw(group.offset + 9 + at, f"{len(body) - at} bytes behind {count} intervals")
+        return Flaw(group.offset + 9 + at, f"{len(body) - at} bytes after {count} intervals")
     return found
 
 
@@ -72,7 +72,7 @@ def _interval_at(body: Bytes, at: int) -> tuple[IntervalSet, int]:
     if not 0 < size <= len(body) - start:
         raise ValueError(f"data of {size} bytes")
     if kind == VARIABLE and (row_size <= 4 or size % row_size):
-        raise ValueError(f"{size} bytes are no rows of {row_size}")
+        raise ValueError(f"{size} bytes are not rows of {row_size}")
     data = bytes(body[start : start + size])
     columns, stop = decode_columns(body, start + size)
     if not columns or columns[0][0] != EPOCH[0]:

@@ -6,7 +6,7 @@ appended_at := 1:u8 seconds:i64 nanoseconds:u32 minutes:i16             15 bytes
              | 2:u8 seconds:i64 nanoseconds:u32 minutes:i16 seconds:i8  16 bytes
 
 Seconds count from the year 1.  The last fields are the zone's offset; minutes of -1 mean UTC.
-Times are kept as the bytes they are, so that what was read can be written again exactly.
+Times stay encoded, so that an entry that was read can be written again exactly.
 """
 
 import struct
@@ -55,7 +55,7 @@ class Time:
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """Many entries, taken apart: row i is payload i.  Where `bad`, the rest of the row is 0."""
+    """The fields of many entries: row i is payload i.  Where `bad`, the rest of the row is 0."""
 
     index: Numbers
     term: Numbers
@@ -72,11 +72,11 @@ class Columns:
 
 def encode_entry(entry: RaftEntry) -> bytes:
     if not 0 <= entry.index <= U64_MAX or not 0 <= entry.term <= U64_MAX:
-        raise ValueError(f"index {entry.index} or term {entry.term} is not of 64 bits")
+        raise ValueError(f"index {entry.index} or term {entry.term} does not fit 64 bits")
     if not 0 <= entry.type <= 255:
         raise ValueError(f"type {entry.type} is not a byte")
     if _time_flaw(entry.appended_at):
-        raise ValueError(f"appended_at is no encoded time: {entry.appended_at.hex()}")
+        raise ValueError(f"appended_at is not an encoded time: {entry.appended_at.hex()}")
     return b"".join(
         (
             _uvarint(entry.index),
@@ -92,7 +92,7 @@ def encode_entry(entry: RaftEntry) -> bytes:
 
 
 def decode_entry(data: bytes) -> RaftEntry | Flaw:
-    """Exactly one entry; anything short, over-long or left over is a flaw."""
+    """Decode exactly one entry; missing or additional bytes are a flaw."""
     at, numbers, parts = 0, [], []
     for field in ("index", "term", "type", "data", "extensions"):
         decoded = _decode_uvarint(data, at)
@@ -114,7 +114,7 @@ def decode_entry(data: bytes) -> RaftEntry | Flaw:
 
 
 def encode_time(time: Time | None) -> bytes:
-    """As Go's time.MarshalBinary does; None is the zero time."""
+    """Encode a time as Go's time.MarshalBinary does; None is the zero time."""
     if time is None:
         return ZERO_TIME
     seconds, ns = divmod(time.unix_ns, 10**9)
@@ -131,7 +131,7 @@ def encode_time(time: Time | None) -> bytes:
 
 
 def decode_time(data: bytes) -> Time | Flaw | None:
-    """None for the zero time: it was never set."""
+    """Decode a time; None for the zero time, which was never set."""
     if why := _time_flaw(data):
         return Flaw(0, why)
     if data == ZERO_TIME:
@@ -143,7 +143,7 @@ def decode_time(data: bytes) -> Time | Flaw | None:
 
 
 def decode_columns(data: memoryview, starts: Offsets, lengths: Offsets) -> Columns:
-    """Take the payloads at `starts` apart, all at once."""
+    """Decode the payloads at `starts`, all at once."""
     read = _Reader(np.frombuffer(data, np.uint8), starts, lengths)
     index, term, type = read.numbers(), read.numbers(), read.numbers()
     data_start, data_length = read.slices()
@@ -171,8 +171,17 @@ def decode_columns(data: memoryview, starts: Offsets, lengths: Offsets) -> Colum
     )
 
 
+def other_indexes(
+    data: memoryview, starts: Offsets, lengths: Offsets, first: int
+) -> npt.NDArray[np.intp]:
+    """Return which of the payloads at `starts` hold another index than first, first + 1, ..."""
+    read = _Reader(np.frombuffer(data, np.uint8), starts, lengths)
+    differs = read.numbers() != np.arange(len(starts), dtype=np.uint64) + np.uint64(first)
+    return np.flatnonzero(differs & ~read.bad)
+
+
 def decode_checkpoint(extensions: bytes) -> tuple[int, int] | None:
-    """The first index and the checksum of a verifier's checkpoint; None if this is none."""
+    """Return the first index and the checksum of a verifier's checkpoint; None for other bytes."""
     if len(extensions) != CHECKPOINT_SIZE:
         return None
     magic, start, checksum = _CHECKPOINT.unpack(extensions)
@@ -184,9 +193,9 @@ def encode_checkpoint(start: int, checksum: int) -> bytes:
 
 
 def add_to_checksum(checksum: int, entry: RaftEntry) -> int:
-    """The verifier's sum with one more entry: FNV-1a's step over its fields, begun with 0."""
+    """Return the verifier's sum with one more entry: FNV-1a's step over its fields, from 0."""
     if entry.index == 1 and entry.type == CONFIGURATION:
-        return 0  # each server writes its own when a cluster begins
+        return 0  # each server writes its own when a cluster is created
     numbers = _SUMMED.pack(entry.index, entry.term, entry.type)
     for byte in b"".join((numbers, entry.data, entry.extensions)):
         checksum = (checksum ^ byte) * _FNV_PRIME & U64_MAX
@@ -194,7 +203,7 @@ def add_to_checksum(checksum: int, entry: RaftEntry) -> int:
 
 
 class _Reader:
-    """A cursor in each payload.  All step together; those that fail stay behind."""
+    """A cursor in each payload.  All advance together, except those that have failed."""
 
     def __init__(self, data: npt.NDArray[np.uint8], starts: Offsets, lengths: Offsets) -> None:
         self.bytes, self.at, self.ends = data, starts.astype(np.int64), starts + lengths
@@ -204,7 +213,7 @@ class _Reader:
         self.bad |= which
 
     def numbers(self) -> Numbers:
-        """The next uvarint of each.  Few are longer than three bytes, and so few steps are made."""
+        """Read the next uvarint of each.  Few have more than three bytes, so few steps are made."""
         values = np.zeros(len(self.at), np.uint64)
         going = np.flatnonzero(~self.bad)
         for k in range(_VARINT_SIZE_MAX):
@@ -225,7 +234,7 @@ class _Reader:
         return values
 
     def slices(self) -> tuple[Offsets, Offsets]:
-        """The next length and that many bytes of each."""
+        """Read the next length and that many bytes of each."""
         lengths = self.numbers()
         self.fail(lengths > np.maximum(self.ends - self.at, 0).astype(np.uint64))
         counts = np.where(self.bad, 0, lengths).astype(np.int64)
@@ -234,7 +243,7 @@ class _Reader:
         return starts, counts
 
     def integers(self, at: Offsets) -> tuple[Offsets, Offsets, Offsets]:
-        """Seconds, nanoseconds and minutes of the times at these places."""
+        """Read seconds, nanoseconds and minutes of the times at these places."""
         if len(self.bytes) < 15:
             zero = np.zeros(len(at), np.int64)
             return zero, zero, zero

@@ -8,7 +8,8 @@ import json
 import re
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field
+from functools import lru_cache
 
 import google_crc32c
 
@@ -29,6 +30,7 @@ _NAMES = {
 }
 _INTEGERS_MAX = {name: 2**64 - 1 for name in _NAMES if not name.endswith("_time")}
 _INTEGERS_MAX["size_limit"] = 2**32 - 1
+_RECORD = re.compile(rb'\{"NextSegmentID":(\d{1,20}),"Segments":\[\{(.+)\}\]\}', re.DOTALL)
 _SEALED = struct.Struct("<BII")  # bucket, sizes of key and value
 _HALF = 2**32 - 1
 _TIME = re.compile(
@@ -38,9 +40,20 @@ _TIME = re.compile(
 )
 
 
+@lru_cache(1024)
+def _is_time(text: str) -> bool:
+    """Return whether this is a time of RFC 3339, on a day that exists."""
+    if not _TIME.fullmatch(text):
+        return False
+    year, month, day = int(text[:4]), int(text[5:7]), int(text[8:10])
+    is_leap = year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
+    days = 28 + is_leap if month == 2 else 30 if month in (4, 6, 9, 11) else 31
+    return year > 0 and day <= days
+
+
 @dataclass(frozen=True, slots=True)
 class SegmentMeta:
-    """One segment.  Times are kept as the text they are, so that they are written back alike."""
+    """One segment.  Times stay text, so that they are written back exactly."""
 
     id: int
     base_index: int
@@ -51,33 +64,42 @@ class SegmentMeta:
     create_time: str = ZERO_TIME
     seal_time: str = ZERO_TIME
     size_limit: int = 0
+    # Its JSON: a change of the list encodes only the segments that are new in it.
+    _encoded: bytes = field(default=b"", init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         for name, value_max in _INTEGERS_MAX.items():
             if not 0 <= getattr(self, name) <= value_max:
                 raise ValueError(f"{name} is {getattr(self, name)}, not 0 to {value_max}")
         for time in (self.create_time, self.seal_time):
-            if not _TIME.fullmatch(time):
-                raise ValueError(f"{time!r} is not a time as RFC 3339 writes it")
+            if not _is_time(time):
+                raise ValueError(f"cannot parse {time!r} as a time of RFC 3339")
 
     @property
     def sealed(self) -> bool:
         return self.seal_time != ZERO_TIME
 
+    def encode(self) -> bytes:
+        if not self._encoded:
+            record = {json_name: getattr(self, name) for name, json_name in _NAMES.items()}
+            encoded = json.dumps(record, separators=(",", ":")).encode()
+            object.__setattr__(self, "_encoded", encoded)
+        return self._encoded
+
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """All segments, in order of their base index, and the next id, which none has ever had."""
+    """All segments, in order of their base index, and the next id, which was never used."""
 
     next_segment_id: int
     segments: tuple[SegmentMeta, ...] = ()
 
 
 def seal_of(txid: int, meta: Mapping[bytes, object], stable: Mapping[bytes, object]) -> int:
-    """What vouches for both buckets, kept where bbolt keeps the sequence number of the first.
+    """Return a checksum of both buckets, stored as bbolt's sequence number of the first.
 
-    The low half of the transaction's number, and the CRC-32C of all keys and values.  A program
-    that knows nothing of it leaves it as it is, and then it is of another transaction.
+    It is the low half of the transaction's number, and the CRC-32C of all keys and values.  Another
+    program does not update it, and then it does not match its transaction.
     """
     parts: list[bytes] = []
     for number, items in enumerate((meta, stable)):
@@ -91,20 +113,37 @@ def seal_of(txid: int, meta: Mapping[bytes, object], stable: Mapping[bytes, obje
 def seal_holds(
     seal: int, txid: int, meta: Mapping[bytes, object], stable: Mapping[bytes, object]
 ) -> bool:
-    """False if the buckets are not what was sealed; true if this transaction was sealed by none."""
+    """Return False if the buckets differ from their checksum; True also if they have none."""
     return seal >> 32 != txid & _HALF or seal == seal_of(txid, meta, stable) or not seal
 
 
 def encode_state(state: State) -> bytes:
-    segments = [
-        {_NAMES[field.name]: getattr(segment, field.name) for field in fields(segment)}
-        for segment in state.segments
-    ]
-    record = {"NextSegmentID": state.next_segment_id, "Segments": segments}
-    return json.dumps(record, separators=(",", ":")).encode()
+    segments = b",".join([one._encoded or one.encode() for one in state.segments])
+    return b'{"NextSegmentID":%d,"Segments":[%s]}' % (state.next_segment_id, segments)
 
 
-def decode_state(data: bytes) -> State | Flaw:
+def decode_state(data: bytes, before: State | None = None) -> State | Flaw:
+    """Decode the record.  Of segments that `before` has too, nothing is decoded again."""
+    match = _RECORD.fullmatch(data)
+    if match and before is not None:
+        known = {one._encoded or one.encode(): one for one in before.segments}
+        pieces = [b"{%s}" % piece for piece in match[2].split(b"},{")]
+        same = list(map(known.get, pieces))
+        found = [one or _decode_segment(piece) for one, piece in zip(same, pieces, strict=True)]
+        # If every piece is an object, all of them together are the array.
+        if all(found) and int(match[1]) < 2**64:
+            return State(int(match[1]), tuple([one for one in found if one]))
+    return _decode_any(data)
+
+
+def _decode_segment(piece: bytes) -> SegmentMeta | None:
+    try:
+        return _segment(_lower(json.loads(piece)))
+    except (ValueError, TypeError, RecursionError):
+        return None
+
+
+def _decode_any(data: bytes) -> State | Flaw:
     try:
         record = _lower(json.loads(data.decode()))
         next_segment_id = record.get("nextsegmentid") or 0
@@ -115,12 +154,12 @@ def decode_state(data: bytes) -> State | Flaw:
             return Flaw(0, f"Segments is {segments!r}")
         return State(next_segment_id, tuple(_segment(_lower(segment)) for segment in segments))
     except (ValueError, TypeError, RecursionError) as error:
-        return Flaw(0, f"not the JSON of a raft-wal state: {error}")
+        return Flaw(0, f"cannot parse the JSON of the segments: {error}")
 
 
 def _lower(record: object) -> dict[str, object]:
     if type(record) is not dict:
-        raise TypeError(f"{record!r} where an object should be")
+        raise TypeError(f"expected an object, not {record!r}")
     return {name.lower(): value for name, value in record.items() if value is not None}
 
 

@@ -16,6 +16,7 @@ from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 
 import google_crc32c
 import numpy as np
@@ -29,7 +30,7 @@ HEADER_SIZE, FRAME_HEADER_SIZE, COMMIT_SIZE = 32, 8, 8
 ENTRY, INDEX, COMMIT = 1, 2, 3
 RAFT_CODEC = 1  # payloads are holdfast.formats.raft_entry's
 CUSTOM_CODEC_MIN = 65_536
-OPAQUE_CODEC = 0x686F6C64  # ours: payloads are bytes that mean whatever their writer means
+OPAQUE_CODEC = 0x686F6C64  # Holdfast's: plain payloads, any bytes
 ENTRY_SIZE_MAX = 64 * 2**20
 SEGMENT_SIZE_MAX = 2**31 - 1  # of a segment's limit; the original creates no larger file
 OFFSET_MAX = 2**32 - 1  # what an index can name
@@ -60,7 +61,7 @@ class Header:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """One write: its bytes, where in the file its entries are, and its index if it seals."""
+    """One write: its bytes, where in the file its entries are, and its index if it has one."""
 
     data: bytes
     offsets: "array[int]"
@@ -71,8 +72,8 @@ class Batch:
 class Scan:
     """Entry i is the frame at starts[i]; batch k is bytes begins[k]:commits[k] and its commit.
 
-    counts[k] entries are in batches 0..k.  `stop` is behind the last batch: there the bytes end,
-    or are unwritten, or have the flaw.
+    counts[k] entries are in batches 0..k.  `stop` is the end of the last batch: after it the bytes
+    end, or are unwritten, or have the flaw.
     """
 
     starts: Offsets
@@ -94,7 +95,7 @@ def decode_header(data: Bytes) -> Header | Flaw:
         return Flaw(0, f"header of {HEADER_SIZE} bytes cut to {len(data)}")
     magic, base_index, id, codec = _HEADER.unpack_from(data)
     if magic != MAGIC:
-        return Flaw(0, f"no segment header: it begins with {bytes(data[:8]).hex()}")
+        return Flaw(0, f"invalid segment header: {bytes(data[:8]).hex()}")
     return Header(base_index, id, codec)
 
 
@@ -111,21 +112,21 @@ def encode_batch(
     size_limit: int | None,
     lengths: list[int] | None = None,
 ) -> Batch:
-    """One batch, to be written at `offset`; `header` if it is the segment's first.
+    """Encode one batch, to be written at `offset`, with `header` if it is the segment's first.
 
-    It seals the segment, whose `earlier` entries are at these offsets, if entries and index
-    together would pass `size_limit`; with None it seals in any case.  `lengths` are those of the
-    payloads, if they are known already.
+    The batch has the index, and so seals the segment, if entries and index together would pass
+    `size_limit`; with None in any case.  `earlier` are the offsets of the entries before it.
+    `lengths` are those of the payloads, if they are known already.
     """
     lengths = list(map(len, payloads)) if lengths is None else lengths
     frames, offsets = _encode_frames(payloads, lengths, offset + len(header))
     if len(frames) > ENTRY_SIZE_MAX and max(lengths) > ENTRY_SIZE_MAX:
-        raise ValueError(f"a payload of {max(lengths)} bytes; the most is {ENTRY_SIZE_MAX}")
+        raise ValueError(f"a payload has {max(lengths)} bytes; at most {ENTRY_SIZE_MAX} fit")
     stop, count = offset + len(header) + len(frames), len(earlier) + len(lengths)
     seals = size_limit is None or stop + index_frame_size(count) > size_limit
     index = _encode_index(earlier, offsets) if seals else b""
     if stop + len(index) + COMMIT_SIZE > OFFSET_MAX:
-        raise ValueError(f"a segment of {stop} bytes; the most is {OFFSET_MAX}")
+        raise ValueError(f"a segment of {stop} bytes is too large: at most {OFFSET_MAX}")
     covered = b"".join((header, frames, index)) if header or index else frames
     data = covered + _FRAME.pack(COMMIT, google_crc32c.value(covered))
     return Batch(data, offsets, stop + FRAME_HEADER_SIZE if seals else 0)
@@ -134,11 +135,10 @@ def encode_batch(
 def _encode_frames(
     payloads: Sequence[Bytes], lengths: list[int], at: int
 ) -> "tuple[bytes, array[int]]":
-    """The frames, and where each is if the first is at `at`: one join where all are of one length,
-    one formatting where they differ.
+    """Return the frames, and where each is if the first is at `at`.
 
-    Of a single one nothing else is asked: an append that comes after a long wait finds all code and
-    data out of the processor's caches, and pays for each line that it runs.
+    One join if all have one length, one formatting if they differ.  A single frame runs few lines:
+    after a long wait all code and data are out of the processor's caches, and each line costs.
     """
     if not lengths:
         return b"", array("q")
@@ -173,20 +173,20 @@ def _encode_index(earlier: Sequence[int], offsets: "array[int]") -> bytes:
 
 
 def frame_length(data: Bytes, offset: int) -> int:
-    """The length of the payload of the frame at `offset`, which is known to be there."""
+    """Return the length of the payload of the frame at `offset`, which must be there."""
     return int(_FRAME.unpack_from(data, offset)[1])
 
 
 def frame_lengths(data: memoryview, places: Offsets) -> Offsets:
-    """The same for many."""
+    """Return the lengths of the payloads of many frames."""
     return _heads(data, places)[1].astype(np.int64)
 
 
 def scan(data: memoryview, base: int = 0, *, verify: bool = True) -> Scan:
     """Find all batches by following the frames, up to the end or the first flaw.
 
-    `data` is the file from byte `base` on, which is 0 or behind a commit frame.  Without `verify`
-    checksums are not looked at.
+    `data` is the file from byte `base` on, which is 0 or after a commit frame.  Without `verify`
+    checksums are not compared.
     """
     begin = HEADER_SIZE if base == 0 else 0
     places, kinds, values, flaw = _walk(data, begin)
@@ -218,17 +218,17 @@ def scan(data: memoryview, base: int = 0, *, verify: bool = True) -> Scan:
 
 
 def scan_sealed(data: memoryview, index_start: int, *, strict: bool = True) -> Scan | Flaw:
-    """Find all batches of a sealed segment by its index; checksums are not looked at.
+    """Find all batches of a sealed segment by its index; checksums are not compared.
 
-    Unless `strict`, a frame may be damaged: its batch will not hold its checksum, others will.
+    Unless `strict`, a frame may be damaged: its batch will not match its checksum, others will.
     """
     at = index_start - FRAME_HEADER_SIZE
     if at < HEADER_SIZE or at % 8 or index_start > len(data):
-        return Flaw(max(at, 0), "no index frame can be here")
+        return Flaw(max(at, 0), "an index frame cannot be here")
     kind, length = _FRAME.unpack_from(data, at)
     commit = at + index_frame_size(length // 4)
     if kind & 255 != INDEX or length % 4 or commit + COMMIT_SIZE > len(data):
-        return Flaw(at, "no index frame where the meta store says")
+        return Flaw(at, "no index frame at the place that the meta store names")
     starts = np.frombuffer(data, "<u4", length // 4, index_start).astype(np.int64)
     nexts = np.append(starts[1:], at)
     if not len(starts) or starts[0] != HEADER_SIZE or (nexts - starts < 8).any():
@@ -253,51 +253,48 @@ def scan_sealed(data: memoryview, index_start: int, *, strict: bool = True) -> S
     return Scan(starts, lengths, begins, commits, counts, index_start, stop, None)
 
 
-def bad_batches(data: memoryview, found: Scan) -> list[int]:
-    """Which batches of a whole segment do not hold their checksums."""
-    return bad_slices(data, found.begins, found.commits)
-
-
 def bad_slices(data: memoryview, begins: Offsets, commits: Offsets) -> list[int]:
-    """Which of the batches between these places of `data` do not hold their checksums."""
+    """Return which of the batches between these places of `data` do not match their checksums."""
     if not len(commits):
         return []
     if len(commits) < _FEW or commits[-1] - begins[0] > _LARGE * len(commits):
-        # A call for each costs next to nothing.
+        # A call for each is cheap enough.
         pairs = enumerate(zip(begins.tolist(), commits.tolist(), strict=True))
         return [i for i, (begin, commit) in pairs if not batch_holds(data, begin, commit)]
     return mismatches(data, begins, commits, _heads(data, commits)[1].astype(np.uint32), CRC32C)
 
 
 def batch_holds(data: memoryview, begin: int, commit: int) -> bool:
-    """Does the commit frame at `commit` hold for the bytes from `begin` to it?"""
+    """Return whether the bytes from `begin` to `commit` match the commit frame there."""
     kind, crc = _FRAME.unpack_from(data, commit)
     return bool(kind & 255 == COMMIT and CRC32C.of(data[begin:commit]) == crc)
 
 
-def ends_with_batch(rest: bytes, begin: int) -> bool:
-    """Does a copy of the bytes from `begin` on, where an unsound batch is, end with a sound one?
+def is_followed_by_batch(rest: bytes, begin: int) -> bool:
+    """Return whether a valid batch comes after the bad one that starts at `begin`.
 
-    Then that batch is not torn: it was synced before the last one was written, which begins after a
-    commit frame, or where the frames break off.
+    Then the bad batch is not torn: it was synced before the other was written, which begins after
+    a commit frame, or where the frames break off.  Before that place a payload may be full of
+    batches, which prove nothing.
     """
     data = memoryview(rest + bytes(-len(rest) % 8))
     words = np.frombuffer(data, "<u8")
     used = np.flatnonzero(words)
-    if not len(used) or words[used[-1]] & np.uint64(255) != COMMIT:
-        return False
-    last = 8 * int(used[-1])
-    commits = np.flatnonzero(words[: used[-1]] & _LOW_WORD == COMMIT)[-_COMMITS_MAX:]
+    last = 8 * int(used[-1]) if len(used) else 0
     places, kinds, values, _ = _walk(data[:last], 0 if begin else HEADER_SIZE)
     broken = 0
     if len(places):
-        broken = _after(int(places[-1]), int(kinds[-1]), int(values[-1])) // 8
-    begins = [8 * place + COMMIT_SIZE for place in (broken, *reversed(commits.tolist()))]
-    return any(at < last and batch_holds(data, at, last) for at in begins)
+        broken = _after(int(places[-1]), int(kinds[-1]), int(values[-1]))
+    commits = 8 * np.flatnonzero(words & _LOW_WORD == COMMIT)
+    spans = list(pairwise(commits[commits >= broken].tolist()))
+    if last in commits:
+        spans += [(at, last) for at in (broken, *commits[commits < last][-_COMMITS_MAX:].tolist())]
+    starts = ((at + COMMIT_SIZE, commit) for at, commit in spans)
+    return any(at < commit and batch_holds(data, at, commit) for at, commit in starts)
 
 
 def _heads(data: memoryview, places: Offsets) -> tuple[Kinds, Values]:
-    """Types and values of the frames at these places."""
+    """Return types and values of the frames at these places."""
     words = np.frombuffer(data[: len(data) // 8 * 8], "<u4").reshape(-1, 2)[places // 8]
     return (words[:, 0] & 255).astype(np.uint8), words[:, 1]
 
@@ -305,7 +302,7 @@ def _heads(data: memoryview, places: Offsets) -> tuple[Kinds, Values]:
 def _judge_index(
     data: memoryview, places: Offsets, kinds: Kinds, values: Values, base: int
 ) -> tuple[int, Flaw | None]:
-    """Where the index begins, and what is wrong with it: it must be last, and name all entries."""
+    """Return where the index begins, and its flaw: it must be last, and name all entries."""
     found = np.flatnonzero(kinds == INDEX)
     if not len(found):
         return 0, None
@@ -319,15 +316,15 @@ def _judge_index(
     if len(kinds) > i + 1 and kinds[i + 1] != COMMIT:
         return 0, Flaw(at, "an index in the middle of a batch")
     if len(kinds) > i + 2:
-        return at + FRAME_HEADER_SIZE + base, Flaw(int(places[i + 2]), "frames behind the index")
+        return at + FRAME_HEADER_SIZE + base, Flaw(int(places[i + 2]), "frames after the index")
     return at + FRAME_HEADER_SIZE + base, None
 
 
 def _walk(data: memoryview, at: int) -> tuple[Offsets, Kinds, Values, Flaw | None]:
     """Follow the frames from `at` on, a window at a time.
 
-    In a window all words that look like a frame's are found at once.  As a rule they are frames,
-    each ending where the next begins; where one does not, those inside of it were payload.
+    All words of a window that look like frame headers are found at once.  Usually each frame ends
+    where the next begins; where one does not, the words inside of it were payload.
     """
     words = np.frombuffer(data[: len(data) // 8 * 8], "<u4").reshape(-1, 2)
     pieces: list[Offsets] = [np.zeros(0, np.int64)]
@@ -353,8 +350,10 @@ def _walk(data: memoryview, at: int) -> tuple[Offsets, Kinds, Values, Flaw | Non
 
 
 def _chain(window: Values, at: int) -> tuple[Offsets, int]:
-    """The frames that a walk from `at`, where `window` begins, meets in it, and where it gets to;
-    none if it is stuck at once."""
+    """Return the frames of a walk through `window`, which begins at `at`, and where the walk ends.
+
+    No frames if there is none at `at`.
+    """
     if len(window) < _SHORT:
         found, reached = _plain_walk(window)
         return found + at, reached + at
@@ -383,7 +382,7 @@ def _chain(window: Values, at: int) -> tuple[Offsets, int]:
 
 
 def _plain_walk(window: Values) -> tuple[Offsets, int]:
-    """The same, one step at a time: faster where payloads are full of likely headers."""
+    """Do the same one step at a time: faster where payloads are full of likely headers."""
     places, at, kinds, values = [], 0, window[:, 0].tolist(), window[:, 1].tolist()
     while at < len(kinds) and 1 <= kinds[at] <= 3:
         places.append(at)

@@ -2,10 +2,10 @@
 
 file   := header slot*capacity chunk* "ITMZ" 0:u32 entry*       integers are little-endian
 header := "RLOG" size:u32 version:u32 capacity:u32 first_index:u64
-slot   := end:u32       where an entry ends, counted from the first entry's byte 0; or 0: none
+slot   := end:u32       where an entry ends, in bytes after the first one begins; 0: no entry
 
-An entry is what lies between two ends, at least one byte; holdfast.formats.rlog_entry says what is
-in it.  The entries of a file are the slots before the first that is 0.
+An entry is the bytes between two ends, at least one; holdfast.formats.rlog_entry decodes it.  The
+entries of a file are those of the slots before the first that is 0.
 """
 
 import re
@@ -44,7 +44,7 @@ _PATH = re.compile(r"([0-9a-f]{5})/([0-9a-f]{2})/([0-9a-f]{2})/([0-9a-f]{14})\.r
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What the first 24 bytes say."""
+    """The first 24 bytes."""
 
     first_index: int
     capacity: int
@@ -55,13 +55,13 @@ class Header:
 
     @property
     def stop_index(self) -> int:
-        """Behind the last index that there is a slot for."""
+        """The index after the last one that has a slot."""
         return self.first_index + self.capacity
 
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """All that comes before the entries, but for the slots themselves."""
+    """Everything before the entries, without the slots."""
 
     header: Header
     data_start: int
@@ -69,23 +69,23 @@ class Head:
 
 
 def capacity_for(index: int, nominal: int) -> int:
-    """How many entries a file gets that begins at `index`: files end at multiples of `nominal`."""
+    """Return the capacity of a file that begins at `index`: files end at multiples of `nominal`."""
     return nominal - index % nominal
 
 
 def nominal_capacity(first_file: int) -> int:
-    """At whose multiples files end, by the capacity of the first one: a power of two."""
+    """Return the power of two at whose multiples files end, from the first file's capacity."""
     return 1 << (first_file - 1).bit_length()
 
 
 def path_of(index: int) -> str:
-    """The name of the file that begins at `index`, with its directories."""
+    """Return the name of the file that begins at `index`, with its directories."""
     digits = f"{index:014x}"
     return f"{digits[:5]}/{digits[5:7]}/{digits[7:9]}/{digits}.rlog"
 
 
 def index_of(path: str) -> int | None:
-    """The index in a path; None unless path_of would make this very path of it."""
+    """Return the index in a path; None unless path_of returns this path for it."""
     match = _PATH.fullmatch(path)
     if match is None or int(match[4], 16) > INDEX_MAX:
         return None
@@ -93,10 +93,13 @@ def index_of(path: str) -> int | None:
 
 
 def encode_file(header: Header, meta: Meta) -> bytes:
-    """A whole file that holds nothing yet."""
+    """Encode a complete file without entries."""
     capacity = header.capacity
     if not (0 < capacity <= CAPACITY_MAX and 0 < header.first_index <= INDEX_MAX):
-        raise ValueError(f"a file of {capacity} entries from {header.first_index} on")
+        raise ValueError(
+            f"capacity {capacity} and first index {header.first_index}; "
+            f"expected 1 to {CAPACITY_MAX} and 1 to {INDEX_MAX}"
+        )
     size = HEADER_SIZE - CHUNK_HEADER_SIZE + SLOT_SIZE * capacity
     start = _HEADER.pack(_TOKEN, size, _VERSION, capacity, header.first_index)
     marker = encode_chunk(_MARKER, b"")
@@ -112,16 +115,16 @@ def decode_header(data: bytes) -> Header | Flaw:
     if version != _VERSION:
         raise UnsupportedError(f"version {version} of an index file; this release reads 1")
     if not 0 < capacity <= CAPACITY_MAX:
-        return Flaw(12, f"a capacity of {capacity}; it is 1 to {CAPACITY_MAX}")
+        return Flaw(12, f"capacity {capacity}; expected 1 to {CAPACITY_MAX}")
     if size != HEADER_SIZE - CHUNK_HEADER_SIZE + SLOT_SIZE * capacity:
         return Flaw(4, f"a header of {size} bytes for {capacity} slots")
     if not 0 < first_index <= INDEX_MAX:
-        return Flaw(16, f"first index {first_index}; it is 1 to {INDEX_MAX}")
+        return Flaw(16, f"first index {first_index}; expected 1 to {INDEX_MAX}")
     return Header(first_index, capacity)
 
 
 def decode_head(read: Read) -> Head | Flaw:
-    """Everything in front of the entries; `read` gets bytes of the file."""
+    """Decode everything before the entries; `read` returns bytes of the file."""
     header = decode_header(read(0, HEADER_SIZE))
     if isinstance(header, Flaw):
         return header
@@ -140,7 +143,7 @@ def encode_slots(ends: Slots) -> bytes:
 
 
 def count_used(slots: Slots) -> int:
-    """The slots before the first that is zero: what comes behind it does not count."""
+    """Count the slots before the first that is zero: later ones do not count."""
     if not len(slots) or not slots[0]:
         return 0
     free = int((slots == 0).argmax())
@@ -148,17 +151,17 @@ def count_used(slots: Slots) -> int:
 
 
 def count_ordered(ends: Slots) -> int:
-    """How many of these entries lie behind each other as they must."""
+    """Count the first entries whose ends increase."""
     if len(ends) < 2:
         return len(ends)
     falls = ends[1:] <= ends[:-1]
     first = int(falls.argmax())
     if not falls[first]:
         return len(ends)
-    # If the next is before the last one too, it is what is wrong; else it may be either.
+    # If the next end is also before the previous one, it is wrong; else either may be.
     return first + 1 if ends[first + 1] <= (ends[first - 1] if first else 0) else first
 
 
 def dirty_run(slots: Slots, at: int) -> int:
-    """How many slots in a row are not zero from `at` on."""
+    """Count the slots from `at` to the next zero."""
     return count_used(slots[at:])

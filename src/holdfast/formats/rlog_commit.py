@@ -1,12 +1,12 @@
-"""The record of a commit under way, behind the last byte of an index file that is being written.
+"""The record of a commit in progress, at the end of an index file that is being written.
 
 record := "hfcr" first_slot:u32 start:u32 data_crc32:u32 end:u32* size:u32 crc32:u32
 
-It says which slots are about to get which ends, so that a write of slots that a crash has torn can
-be done again.  It is synced with the entries themselves, before any slot is written.  It is not a
-part of the format: whoever reads by the slots never sees it, and a log that was closed has none.
-It lies at the very end of the file, and is found from there.  `data_crc32` is that of the entries;
-if those are others by now, someone else has written since, and the record means nothing.
+It contains the ends that the slots will get, so that slots torn by a crash can be written again.
+It is synced together with the entries, before any slot is written.  It is not a part of the format:
+a reader that follows the slots never sees it, and a closed log has none.  It is found from the end
+of the file.  `data_crc32` is that of the entries; if they differ, another program has written
+since, and the record is void.
 """
 
 import struct
@@ -29,7 +29,7 @@ class Commit:
     """Entries that were made durable before their slots."""
 
     first_slot: int
-    start: int  # where the first of them begins, counted as ends are
+    start: int  # where the first of them begins, in bytes after the first entry of the file
     data_crc32: int
     ends: Slots
 
@@ -46,14 +46,14 @@ def record_size(count: int) -> int:
     return _START.size + SLOT_SIZE * count + FOOTER_SIZE
 
 
-def encode_commit(first_slot: int, start: int, data: bytes, ends: Slots) -> bytes:
-    body = _START.pack(_MAGIC, first_slot, start, crc32(data)) + ends.astype("<u4").tobytes()
+def encode_commit(first_slot: int, start: int, data_crc32: int, ends: Slots) -> bytes:
+    body = _START.pack(_MAGIC, first_slot, start, data_crc32) + ends.astype("<u4").tobytes()
     body += (len(body) + FOOTER_SIZE).to_bytes(4, "little")
     return body + crc32(body).to_bytes(4, "little")
 
 
 def size_in_footer(footer: bytes, slots_max: int) -> int:
-    """How long the record before this end of a file says it is; 0 if there can be none."""
+    """Return the size of the record that ends with this footer; 0 if it cannot be a record."""
     if len(footer) != FOOTER_SIZE:
         return 0
     size, _ = _FOOTER.unpack(footer)
@@ -62,7 +62,7 @@ def size_in_footer(footer: bytes, slots_max: int) -> int:
 
 
 def decode_commit(record: bytes) -> Commit | None:
-    """The commit, or None: torn, or something else altogether."""
+    """Decode a record; None if it is torn, or not a record."""
     if len(record) < record_size(1):
         return None
     magic, first_slot, start, data_crc32 = _START.unpack_from(record)
@@ -73,5 +73,5 @@ def decode_commit(record: bytes) -> Commit | None:
 
 
 def is_data_of(commit: Commit, data: bytes) -> bool:
-    """Are these still the entries that the commit was of?"""
+    """Return whether these are the entries of the commit."""
     return crc32(data) == commit.data_crc32

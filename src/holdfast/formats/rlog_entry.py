@@ -2,7 +2,7 @@
 
 entry := request_id[12] type:u8 term[7] data               the term is little-endian
 
-An entry does not say how long it is: its file does.  It has no checksum either.
+An entry has neither a size nor a checksum: the slots of its file say where it ends.
 """
 
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ _TERM_SIZE = 7
 
 @dataclass(frozen=True, slots=True)
 class FileEntry:
-    """One entry, taken apart."""
+    """One entry, decoded."""
 
     term: int
     data: Bytes = b""
@@ -48,20 +48,20 @@ class EntryHeaders:
 
 def encode_header(request_id: bytes, type: int, term: int) -> bytes:
     if len(request_id) != REQUEST_ID_SIZE:
-        raise ValueError(f"a request id of {len(request_id)} bytes; it has {REQUEST_ID_SIZE}")
+        raise ValueError(f"a request id of {len(request_id)} bytes; expected {REQUEST_ID_SIZE}")
     return request_id + encode_type_and_term(type, term)
 
 
 def encode_type_and_term(type: int, term: int) -> bytes:
     if not STATE <= type <= CHECKPOINT:
-        raise ValueError(f"an entry of type {type}; there are 0, 1 and 2")
+        raise ValueError(f"entry type {type}; expected 0, 1 or 2")
     if not 0 <= term <= TERM_MAX:
-        raise ValueError(f"term {term}; it is 0 to {TERM_MAX}")
+        raise ValueError(f"term {term}; expected 0 to {TERM_MAX}")
     return bytes((type,)) + term.to_bytes(_TERM_SIZE, "little")
 
 
 def encode_entries(entries: Sequence[FileEntry]) -> tuple[bytes, Offsets]:
-    """Entries behind one another, and where each of them ends."""
+    """Encode entries without gaps; return the bytes, and where each entry ends."""
     headers = [encode_header(e.request_id, e.type, e.term) for e in entries]
     return join_entries(headers, [entry.data for entry in entries])
 
@@ -75,19 +75,19 @@ def join_entries(headers: Sequence[bytes], datas: Sequence[Bytes]) -> tuple[byte
 
 def decode_entry(entry: bytes) -> FileEntry | Flaw:
     if len(entry) < ENTRY_HEADER_SIZE:
-        return Flaw(0, f"an entry of {len(entry)} bytes; its header has {ENTRY_HEADER_SIZE}")
+        return Flaw(0, f"an entry of {len(entry)} bytes; expected at least {ENTRY_HEADER_SIZE}")
     type = entry[TYPE_OFFSET]
     if type > CHECKPOINT:
-        return Flaw(TYPE_OFFSET, f"an entry of type {type}; there are 0, 1 and 2")
+        return Flaw(TYPE_OFFSET, f"entry type {type}; expected 0, 1 or 2")
     term = int.from_bytes(entry[TYPE_OFFSET + 1 : ENTRY_HEADER_SIZE], "little")
     data, request_id = entry[ENTRY_HEADER_SIZE:], entry[:REQUEST_ID_SIZE]
     if not any(entry[:ENTRY_HEADER_SIZE]):
-        return Flaw(0, "a header of nothing but zeros")
+        return Flaw(0, "a header of zeros")
     return FileEntry(term, data, type, request_id)
 
 
 def decode_headers(data: memoryview, starts: Offsets) -> EntryHeaders:
-    """The headers of entries that begin at these bytes, each of which has room for one."""
+    """Decode the headers at these offsets; each must lie inside `data`."""
     rows = np.zeros((0, ENTRY_HEADER_SIZE), np.uint8)
     if len(starts):
         every = np.frombuffer(data, np.uint8)
@@ -100,8 +100,18 @@ def decode_headers(data: memoryview, starts: Offsets) -> EntryHeaders:
     )
 
 
-def bad_headers(data: memoryview, starts: Offsets) -> npt.NDArray[np.bool_]:
-    """Which headers no entry has: of an unknown type or term, or nothing but zeros."""
+def bad_entries(data: memoryview, bounds: Offsets) -> npt.NDArray[np.bool_]:
+    """Return which entries between `bounds` are not valid: too short, or with a bad header."""
+    bad: npt.NDArray[np.bool_] = np.diff(bounds) < ENTRY_HEADER_SIZE
+    if not bad.any():
+        return _bad_headers(data, bounds[:-1])
+    fit = np.flatnonzero(~bad)
+    bad[fit] = _bad_headers(data, bounds[:-1][fit])
+    return bad
+
+
+def _bad_headers(data: memoryview, starts: Offsets) -> npt.NDArray[np.bool_]:
+    """Return which headers are not valid: an unknown type, too large a term, or all zeros."""
     if not len(starts):
         return np.zeros(0, np.bool_)
     words = np.ndarray(len(data) - 7, "<u8", data, strides=(1,))

@@ -28,7 +28,7 @@ MAGIC, VERSION = b"SHANGA", 1
 HEADER_SIZE, ENTRY_HEADER_SIZE = 64, 8
 LAST_LSN_OFFSET = 40
 PAYLOAD_SIZE_MAX = 2**30  # the field allows 4 GiB; an Arrow batch and a reader's memory do not
-BAD_CHECKSUM = "checksum mismatch"  # the one flaw behind which the next entry can be found
+BAD_CHECKSUM = "checksum mismatch"  # the one flaw after which the next entry can be found
 ENTRY_SIZE_MAX = ENTRY_HEADER_SIZE + PAYLOAD_SIZE_MAX
 
 Bytes = bytes | bytearray | memoryview
@@ -67,12 +67,12 @@ def encode_header(header: Header) -> bytes:
 
 
 def decode_header(data: Bytes) -> Header | Flaw:
-    """UnsupportedError for a version that is not ours: such a file may be perfectly sound."""
+    """Decode a header.  UnsupportedError for another version: such a file may be sound."""
     if len(data) < HEADER_SIZE:
         return Flaw(0, f"header of {HEADER_SIZE} bytes cut to {len(data)}")
     magic, version, uuid, created_ms, first_lsn, last_lsn = _HEADER.unpack_from(data)
     if magic != MAGIC:
-        return Flaw(0, f"no segment header: magic is {magic!r}")
+        return Flaw(0, f"invalid segment header: magic is {magic!r}")
     if version != VERSION:
         raise UnsupportedError(
             f"Shanghai segment of version {version}; this release reads version {VERSION}"
@@ -82,13 +82,20 @@ def decode_header(data: Bytes) -> Header | Flaw:
     return Header(UUID(bytes=uuid), created_ms, first_lsn, last_lsn)
 
 
+def decode_fields(data: Bytes) -> Header:
+    """Return the fields of a header that may be damaged; zeros where it is cut."""
+    data = bytes(data[:HEADER_SIZE]).ljust(HEADER_SIZE, b"\0")
+    _, _, uuid, created_ms, first_lsn, last_lsn = _HEADER.unpack_from(data)
+    return Header(UUID(bytes=uuid), created_ms, first_lsn, last_lsn)
+
+
 def encode_last_lsn(last_lsn: int) -> bytes:
-    """What sealing writes at LAST_LSN_OFFSET."""
+    """Encode the bytes that sealing writes at LAST_LSN_OFFSET."""
     return last_lsn.to_bytes(8, "big")
 
 
 def encode_entries(payloads: Sequence[Bytes]) -> tuple[bytes | bytearray, "array[int]"]:
-    """One buffer for a whole batch, and where in it each entry ends."""
+    """Encode a whole batch into one buffer; return it, and where each entry ends."""
     if len(payloads) >= _FEW:
         return _encode_many(payloads)
     if len(payloads) == 1:  # the path of the lone writer, whose sync leaves every cache cold
@@ -102,7 +109,7 @@ def encode_entries(payloads: Sequence[Bytes]) -> tuple[bytes | bytearray, "array
 
 
 def _encode_many(payloads: Sequence[Bytes]) -> tuple[bytearray, "array[int]"]:
-    """Join with holes between the payloads, then fill all the holes at once."""
+    """Join the payloads with gaps between them, then fill all gaps at once."""
     data = bytearray(ENTRY_HEADER_SIZE).join((b"", *payloads))
     lengths = np.fromiter(map(len, payloads), np.int64, len(payloads))
     _refuse_sizes(lengths)
@@ -116,7 +123,7 @@ def _encode_many(payloads: Sequence[Bytes]) -> tuple[bytearray, "array[int]"]:
 
 
 def encode_slices(values: bytes, bounds: Bounds) -> tuple[bytearray, "array[int]"]:
-    """The same for payloads that lie behind one another in `values`, as in an Arrow array."""
+    """Encode payloads that follow each other in `values`, as in an Arrow array."""
     lengths = np.diff(bounds)
     _refuse_sizes(lengths)
     stops = np.cumsum(lengths + ENTRY_HEADER_SIZE)
@@ -143,7 +150,7 @@ def _refuse_sizes(lengths: "list[int] | npt.NDArray[np.int64]") -> None:
     if not len(lengths) or 0 in lengths:
         raise ValueError("a Shanghai entry cannot be empty, nor can a batch of them")
     if (largest := max(lengths) if isinstance(lengths, list) else lengths.max()) > PAYLOAD_SIZE_MAX:
-        raise ValueError(f"a payload of {largest} bytes; the most is {PAYLOAD_SIZE_MAX}")
+        raise ValueError(f"a payload has {largest} bytes; at most {PAYLOAD_SIZE_MAX} fit")
 
 
 def decode_entry(data: Bytes, offset: int = 0) -> bytes | Flaw:
@@ -152,7 +159,7 @@ def decode_entry(data: Bytes, offset: int = 0) -> bytes | Flaw:
         return Flaw(offset, f"entry header cut to {len(data) - offset} bytes")
     length, crc = _ENTRY_HEADER.unpack_from(data, offset)
     if length == 0:
-        return Flaw(offset, "unwritten space" if crc == 0 else "entry of no length")
+        return Flaw(offset, "unwritten space" if crc == 0 else "entry with length 0")
     if length > PAYLOAD_SIZE_MAX:
         return Flaw(offset, f"payload of {length} bytes; the most is {PAYLOAD_SIZE_MAX}")
     if start + length > len(data):
@@ -162,13 +169,13 @@ def decode_entry(data: Bytes, offset: int = 0) -> bytes | Flaw:
 
 
 def payload_at(data: Bytes, begin: int, stop: int) -> bytes | None:
-    """The payload of an entry whose bounds are known; None if it does not hold its checksum."""
+    """Return the payload of an entry with known bounds; None if its checksum does not match."""
     payload = bytes(data[begin + ENTRY_HEADER_SIZE : stop])
     return payload if crc32(payload) == _CRC.unpack_from(data, begin + 4)[0] else None
 
 
 def entry_size(data: Bytes) -> int:
-    """What the entry at the front of `data` says it takes, of which not all need be there."""
+    """Return the size of the first entry of `data`, by its header; `data` may be shorter."""
     if len(data) < ENTRY_HEADER_SIZE:
         return ENTRY_HEADER_SIZE
     return ENTRY_HEADER_SIZE + int(_ENTRY_HEADER.unpack_from(data)[0])
@@ -190,7 +197,7 @@ def scan(data: Bytes, start: int = HEADER_SIZE, *, verify: bool = True) -> Scan:
 
 
 def resync(data: memoryview, offset: int) -> int | None:
-    """The first place from `offset` on from which sound entries reach the very end of `data`."""
+    """Return the first place from `offset` on with valid entries up to the end of `data`."""
     while offset < len(data):
         guess = _guess(data, offset)
         if guess is None:
@@ -204,7 +211,7 @@ def resync(data: memoryview, offset: int) -> int | None:
 
 
 def payload_views(data: memoryview, bounds: Bounds) -> npt.NDArray[np.void]:
-    """Arrow's views over `data` for the entries between these bounds: no copy."""
+    """Return Arrow's views over `data` for the entries between these bounds, without a copy."""
     starts = bounds[:-1] + ENTRY_HEADER_SIZE
     return binary_views(data, starts, bounds[1:] - starts)
 
@@ -226,7 +233,7 @@ def _scan_small(data: Bytes, offset: int, *, verify: bool) -> Scan:
 
 
 def bad_checksums(data: memoryview, bounds: Bounds) -> list[int]:
-    """Which entries between these bounds do not hold their checksums."""
+    """Return which entries between these bounds do not match their checksums."""
     begins = bounds[:-1]
     if not len(begins):
         return []
@@ -257,7 +264,7 @@ def _walk(data: memoryview, start: int) -> Bounds:
 
 
 def _walk_lanes(data: memoryview, at: Bounds, limits: Bounds) -> tuple[Bounds, Bounds]:
-    """All lanes step together until each is past its limit or at a flaw: entries seen, and ends."""
+    """Step all lanes until each is past its limit or at a flaw; return entries seen, and ends."""
     lengths = np.ndarray(len(data) - 7, ">u4", data, strides=(1,))
     lanes, ends, seen = np.arange(len(at)), at.copy(), []
     while len(at):
@@ -277,7 +284,7 @@ def _walk_lanes(data: memoryview, at: Bounds, limits: Bounds) -> tuple[Bounds, B
 
 
 def _walk_on(data: memoryview, known: Bounds) -> Bounds:
-    """The same from a known place, one step at a time."""
+    """Do the same from a known place, one step at a time."""
     offset, bounds = int(known[-1]), []
     unpack = struct.Struct(">I").unpack_from
     while offset + ENTRY_HEADER_SIZE < len(data):
@@ -290,7 +297,7 @@ def _walk_on(data: memoryview, known: Bounds) -> Bounds:
 
 
 def _guess(data: memoryview, start: int) -> int | None:
-    """The first place from `start` on that looks like an entry, checksum and all."""
+    """Return the first place from `start` on that looks like an entry with its checksum."""
     window = min(_WINDOW_SIZE, len(data) - start - 7)
     if window <= 0:
         return None

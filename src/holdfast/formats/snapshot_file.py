@@ -22,7 +22,7 @@ from holdfast.formats.token_file import (
 )
 
 HEADER_SIZE = 36
-DATA_SIZE_OFFSET = 28  # where a size that was not known at first is written
+DATA_SIZE_OFFSET = 28  # where the size is written once it is known
 
 _TOKEN, _MARKER = b"SNAP", b"DATA"
 _VERSION = 1
@@ -31,9 +31,9 @@ _HEADER = struct.Struct("<4sIIQQQ")
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """All that comes before the data."""
+    """Everything before the data."""
 
-    index: int  # of the last entry that the snapshot stands for; 0 for none
+    index: int  # of the last entry that the snapshot covers; 0 for none
     term: int  # of that entry
     data_size: int
     data_start: int
@@ -42,7 +42,9 @@ class Head:
 
 def encode_head(index: int, term: int, data_size: int, meta: Meta) -> bytes:
     if not (0 <= index <= INDEX_MAX and 0 <= term <= TERM_MAX):
-        raise ValueError(f"a snapshot of entry {index}, term {term}")
+        raise ValueError(
+            f"a snapshot of entry {index}, term {term}; expected 0 to {INDEX_MAX}, 0 to {TERM_MAX}"
+        )
     header = _HEADER.pack(_TOKEN, HEADER_SIZE - CHUNK_HEADER_SIZE, _VERSION, index, term, data_size)
     return header + encode_meta(meta) + encode_chunk(_MARKER, b"")
 
@@ -52,7 +54,7 @@ def encode_data_size(data_size: int) -> bytes:
 
 
 def decode_head(read: Read, file_size: int) -> Head | Flaw:
-    """What a snapshot is of; a Flaw also if the file is not as long as it says."""
+    """Decode the head of a snapshot; a Flaw also if the file does not have the size it states."""
     data = read(0, HEADER_SIZE)
     if len(data) < HEADER_SIZE:
         return Flaw(len(data), "the file ends inside its header")

@@ -1,9 +1,9 @@
-"""Token files: chunks that name themselves.  The page: docs/formats/token_file.md
+"""Token files: a sequence of named chunks.  The page: docs/formats/token_file.md
 
 chunk := token[4] size:u32 data[size] zero[0..3]           integers are little-endian
 
-Chunks begin at multiples of four.  A reader passes over those whose token it does not know, up to
-the one that it looks for; what a chunk holds is not its business.
+Chunks begin at multiples of four.  A reader skips those with unknown tokens, up to the one that it
+looks for.
 """
 
 import struct
@@ -19,9 +19,9 @@ META = b"META"
 
 _HEADER = struct.Struct("<4sI")
 _META_SIZE_MAX = 2**16
-_CHUNKS_MAX = 1000  # in front of what is looked for; more are a loop, or a joke
+_CHUNKS_MAX = 1000  # before the one that is looked for; more are damage
 
-Read = Callable[[int, int], bytes]  # offset and size: that many bytes, or fewer where they end
+Read = Callable[[int, int], bytes]  # offset, size: the bytes; fewer at the end of the file
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class Meta:
-    """Who made a file, and when; empty where nothing readable tells."""
+    """When and where a file was created; empty if it cannot be decoded."""
 
     created: str = ""
     hostname: str = ""
@@ -52,18 +52,18 @@ def padded(size: int) -> int:
 
 def encode_chunk(token: bytes, data: bytes) -> bytes:
     if len(token) != 4:
-        raise ValueError(f"a token is four bytes, not {token!r}")
+        raise ValueError(f"token {token!r}; expected four bytes")
     return _HEADER.pack(token, len(data)) + data + bytes(padded(len(data)) - len(data))
 
 
 def encode_meta(meta: Meta) -> bytes:
-    """The chunk that says who made a file; keys in the order of the original."""
+    """Encode the META chunk; its keys are in the order of the original."""
     packed: bytes = msgpack.packb({"created": meta.created, "hostname": meta.hostname})
     return encode_chunk(META, packed)
 
 
 def decode_meta(data: bytes) -> Meta:
-    """For people to read: what cannot be decoded is left empty."""
+    """Decode a META chunk, for people to read; invalid fields are left empty."""
     try:
         found = msgpack.unpackb(data)
     except (ValueError, msgpack.UnpackException):
@@ -77,7 +77,7 @@ def decode_meta(data: bytes) -> Meta:
 
 
 def find_chunks(read: Read, offset: int, until: bytes) -> list[Chunk] | Flaw:
-    """The chunks from `offset` on, up to and with the empty one named `until`."""
+    """Return the chunks from `offset` on, up to and with the empty one named `until`."""
     found: list[Chunk] = []
     while len(found) < _CHUNKS_MAX:
         header = read(offset, CHUNK_HEADER_SIZE)
@@ -85,7 +85,7 @@ def find_chunks(read: Read, offset: int, until: bytes) -> list[Chunk] | Flaw:
             return Flaw(offset, f"the file ends before {until.decode()}")
         token, size = _HEADER.unpack(header)
         if not any(token):
-            return Flaw(offset, f"no token where {until.decode()} or another should be")
+            return Flaw(offset, f"no token; expected {until.decode()} or another")
         chunk = Chunk(token, offset + CHUNK_HEADER_SIZE, size)
         found.append(chunk)
         if token == until:
@@ -95,7 +95,7 @@ def find_chunks(read: Read, offset: int, until: bytes) -> list[Chunk] | Flaw:
 
 
 def meta_of(read: Read, chunks: list[Chunk]) -> Meta:
-    """What the first META among these says."""
+    """Decode the first META among these chunks."""
     for chunk in chunks:
         if chunk.token == META and chunk.size <= _META_SIZE_MAX:
             return decode_meta(read(chunk.start, chunk.size))

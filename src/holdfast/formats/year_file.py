@@ -35,7 +35,7 @@ INDEX_FIELD, TICKS_FIELD = "\0index", "\0ticks"  # no column can have such a nam
 _FIXED_HEADER = struct.Struct("<q256sqqqqqq")
 _NAMES_AT = 312
 TYPES_AT = _NAMES_AT + COLUMNS_MAX * NAME_SIZE
-HEAD_SIZE = _NAMES_AT + 255 * NAME_SIZE  # what there is to know, but for the types
+HEAD_SIZE = _NAMES_AT + 255 * NAME_SIZE  # everything but the types
 _AUTHOR = b"Created By Writer"
 _BLOCK = 4096
 _EXPANSION_MAX = 64  # no snappy block grows by more
@@ -51,7 +51,7 @@ _CODES = {np.dtype(name): code for code, name in TYPES.items() if code != 4}
 class Schema:
     """The columns of a bucket, in the order of its files, and whether intervals hold many rows.
 
-    Made by schema_of, equal ones are one and the same.
+    Created by schema_of, equal ones are the same object.
     """
 
     columns: tuple[tuple[str, int], ...]  # names and type codes
@@ -62,12 +62,12 @@ class Schema:
 
     @cached_property
     def row(self) -> np.dtype[Any]:
-        """The columns without index and pad."""
+        """Return the type of a row without index and pad."""
         return np.dtype([(name, TYPES[code]) for name, code in self.columns])
 
     @cached_property
     def stored(self) -> np.dtype[Any]:
-        """A row as the log and a payload have it: with its ticks, where rows vary in number."""
+        """Return the type of a row in the log and in payloads: rows of ticks have their ticks."""
         return np.dtype([*self.row.descr, (TICKS_FIELD, "<u4")]) if self.is_variable else self.row
 
     @cached_property
@@ -83,7 +83,7 @@ class Schema:
 
     @cached_property
     def record(self) -> np.dtype[Any]:
-        """A record as the file has it."""
+        """Return the type of a record in the file."""
         if self.is_variable:
             return SLOT
         fields = [(name, 8 + self.row.fields[name][1]) for name in self.names]  # type: ignore[index]
@@ -106,12 +106,12 @@ class Header:
 
     @property
     def count(self) -> int:
-        """Of records, or slots."""
+        """Return the number of records or slots."""
         return interval_count(self.year, self.timeframe_ns)
 
     @property
     def stop(self) -> int:
-        """Behind the last record or slot: the size of a new file."""
+        """Return the end of the last record or slot: the size of a new file."""
         return HEADER_SIZE + self.count * self.schema.record_size
 
     @property
@@ -125,32 +125,32 @@ class Header:
 
 @lru_cache(4096)
 def schema_of(columns: tuple[tuple[str, int], ...], is_variable: bool) -> Schema:
-    """A schema that is the same object whenever it is the same schema."""
+    """Return a schema; equal schemas are the same object."""
     check_columns(columns)
     return Schema(columns, is_variable)
 
 
 def check_columns(columns: tuple[tuple[str, int], ...]) -> None:
-    """Raise ValueError for what a header cannot hold."""
+    """Raise ValueError for columns that a header cannot hold."""
     names = [name for name, _ in columns]
     if not 0 < len(names) <= 254:
-        raise ValueError(f"a bucket has 1 to 254 columns, not {len(names)}")
+        raise ValueError(f"a bucket must have 1 to 254 columns, not {len(names)}")
     if len(set(names)) < len(names):
-        raise ValueError(f"two columns of one name: {names}")
+        raise ValueError(f"two columns have the same name: {names}")
     for name, code in columns:
         if not 0 < len(name.encode()) <= NAME_SIZE or "\0" in name:
-            raise ValueError(f"{name!r} is no name for a column: 1 to {NAME_SIZE} bytes")
+            raise ValueError(f"invalid column name {name!r}: use 1 to {NAME_SIZE} bytes")
         if code not in TYPES:
             raise ValueError(f"column {name} is of type {code}, which has no size")
 
 
 def type_code(dtype: np.dtype[Any]) -> int:
-    """The code of a column type; ValueError if there is none."""
+    """Return the code of a column type; ValueError if there is none."""
     if dtype.kind == "U" and dtype.itemsize <= 64:
         dtype = np.dtype("<U16")
     code = _CODES.get(dtype.newbyteorder("<"))
     if code is None:
-        raise ValueError(f"no column can be of type {dtype}")
+        raise ValueError(f"columns of type {dtype} are not supported")
     return code
 
 
@@ -170,7 +170,7 @@ def encode_header(header: Header) -> bytes:
 
 @lru_cache(512)
 def encode_header_blocks(header: Header) -> tuple[tuple[int, bytes], ...]:
-    """The same by offsets, but for New Year's room and for blocks of zeros, which a hole can be."""
+    """Encode a header by offsets, without New Year's room and blocks of zeros (holes)."""
     data = encode_header(header)[:-NEW_YEAR_ROOM]
     blocks = ((at, data[at : at + _BLOCK]) for at in range(0, len(data), _BLOCK))
     return tuple((at, block) for at, block in blocks if block.strip(b"\0"))
@@ -183,7 +183,7 @@ def decode_header(data: Bytes) -> Header | Flaw:
 
 
 def decode_header_parts(head: Bytes, types: Bytes) -> Header | Flaw:
-    """The same of the first HEAD_SIZE bytes, and those of the types: the rest says nothing."""
+    """Decode a header from its first HEAD_SIZE bytes and its types; the rest is unused."""
     if len(head) < HEAD_SIZE or len(types) < COLUMNS_MAX:
         return Flaw(0, f"header of {HEADER_SIZE} bytes cut short")
     version, author, year, timeframe_ns, kind, count, size, _ = _FIXED_HEADER.unpack_from(head)
@@ -206,12 +206,12 @@ def decode_header_parts(head: Bytes, types: Bytes) -> Header | Flaw:
 
 
 def has_new_year(header: Header) -> bool:
-    """Can there be a record for New Year's Day, in the unused end of the header?"""
+    """Return whether a record for New Year's Day fits in the unused end of the header."""
     return header.first_index == 0 and header.schema.record_size <= NEW_YEAR_ROOM
 
 
 def encode_records(index: npt.NDArray[np.int64], rows: Rows, schema: Schema) -> Bytes:
-    """Fixed records; a New Year's Day of nothing but zeros gets a mark, so that it is not lost."""
+    """Encode fixed records; a New Year's Day of zeros gets a mark, so that it is not lost."""
     records = np.zeros((len(rows), schema.record_size), np.uint8)
     data = rows.view(np.uint8).reshape(len(rows), -1)
     records[:, 8 : 8 + data.shape[1]] = data
@@ -222,7 +222,7 @@ def encode_records(index: npt.NDArray[np.int64], rows: Rows, schema: Schema) -> 
 def new_year_marked(
     index: npt.NDArray[np.int64], data: npt.NDArray[np.uint8]
 ) -> npt.NDArray[np.int64]:
-    """The index fields of these records."""
+    """Return the index fields of these records."""
     if not len(index) or index.min() > 0:
         return index
     return np.where((index == 0) & ~data.any(axis=1), NO_DATA_MARK, index)
@@ -233,7 +233,7 @@ def encode_payload(rows: Bytes, *, compress: bool) -> bytes:
 
 
 def decode_payload(data: Bytes, row_size: int) -> tuple[bytes, bool] | Flaw:
-    """The rows, and whether they were compressed: nothing in the file says so."""
+    """Return the rows, and whether they were compressed, which the file does not record."""
     size, shift = 0, 0
     for byte in data[:5]:
         size |= (byte & 127) << shift
@@ -247,4 +247,4 @@ def decode_payload(data: Bytes, row_size: int) -> tuple[bytes, bool] | Flaw:
             pass
     if data and len(data) % row_size == 0:
         return bytes(data), False
-    return Flaw(0, f"{len(data)} bytes are no rows of {row_size}, compressed or not")
+    return Flaw(0, f"{len(data)} bytes are not rows of {row_size}, compressed or not")

@@ -1,1 +1,1 @@
-"""Holdfast under other people's programs: one package each, and one extra to install it with."""
+"""Integrations with other programs: one package and one extra for each."""

@@ -2,26 +2,26 @@
 
 from holdfast.kv.bulk import BulkLoad, write_sorted
 from holdfast.kv.compaction import Compactor
-from holdfast.kv.db import Db
 from holdfast.kv.gc import GarbageCollector, GcOptions
-from holdfast.kv.handles import WriteHandle
 from holdfast.kv.maintenance import MaintenanceOptions
-from holdfast.kv.options import Options
+from holdfast.kv.options import KvOptions
 from holdfast.kv.plans import CompactionOptions
-from holdfast.kv.reader import Reader
+from holdfast.kv.reader import KvReader
 from holdfast.kv.snapshots import Snapshot
 from holdfast.kv.tasks import merge_task
+from holdfast.kv.writer import Kv
+from holdfast.kv.writes import WriteHandle
 
 __all__ = [
     "BulkLoad",
     "CompactionOptions",
     "Compactor",
-    "Db",
     "GarbageCollector",
     "GcOptions",
+    "Kv",
+    "KvOptions",
+    "KvReader",
     "MaintenanceOptions",
-    "Options",
-    "Reader",
     "Snapshot",
     "WriteHandle",
     "merge_task",

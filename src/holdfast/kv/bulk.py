@@ -1,24 +1,26 @@
-"""Bulk loads: SSTs that are written anywhere, by anybody, and come into the store at once.
+"""Bulk loads: SSTs that tasks write in any process, and that one commit adds to the store.
 
-1. Tasks write sorted rows (a null value deletes) as SSTs of a registered job.  Nobody sees them.
+1. Tasks write sorted rows (a null value deletes) as SSTs of a registered job.  Readers do not see
+   them.
 2. The commit puts them on top of all levels, in one manifest: as one run, or as several where
    they overlap.  So a reader sees all of the load or nothing of it.
-3. What was acknowledged before the commit was called is older than the load; what is acknowledged
-   after it has returned is newer; what is written meanwhile is newer where it is not in the WAL's
-   unbroken row at the beginning of the commit.  To that end the commit first moves that row into
-   L0, and L0 below the load: the order of sources decides, and the WAL is above all levels.
+3. A write that was acknowledged before the commit started is older than the load.  A write that is
+   acknowledged after the commit has returned is newer.  A write in between is newer if its SST is
+   not among the contiguous ids of the WAL when the commit starts.  For that the commit first moves
+   these SSTs into L0, and L0 below the load: the order of sources decides, and the WAL is above all
+   levels.
 4. Loaded rows have the sequence number that the levels had reached when the load began.  It is
-   below those of the WAL, so a load takes none away from the writer, and never meets one of its.
-5. With a transaction (a stream's name and a batch's number) the same manifest notes the batch.
-   A batch that was noted, or an older one, changes nothing: a replayed batch is loaded once.
+   below those of the WAL, so a load uses no number of the writer.
+5. With a transaction (a stream's name and a batch's number) the same manifest records the batch.
+   A recorded batch, or an older one, changes nothing: a replayed batch is loaded once.
 
     load = BulkLoad(bucket, transaction=("query", 7))
     if not load.is_committed:
         ssts = write_sorted(bucket, load.job, chunks)       in any process, for disjoint ranges
         load.commit(ssts)
 
-A load of many processes: each opens BulkLoad(bucket, id=the same), the first registers it; who has
-what all have written commits with BulkLoad(bucket, job=the job that they had).
+In a load of many processes, each opens BulkLoad(bucket, id=ID) with the same id, and the first
+registers it.  One process collects the SSTs of all and commits with BulkLoad(bucket, job=JOB).
 """
 
 from collections.abc import Iterable, Sequence
@@ -28,16 +30,15 @@ from itertools import pairwise
 import numpy as np
 
 from holdfast.bucket.bucket import Bucket
-from holdfast.errors import CorruptError, JobLostError
+from holdfast.errors import CorruptError, LeaseLostError
 from holdfast.formats.manifest import Draft, JobKind, Manifest
 from holdfast.formats.sst import Rows
 from holdfast.formats.sst.block import Compression
 from holdfast.formats.sst.rows import numbers
 from holdfast.kv import jobs
-from holdfast.kv.commits import checked, list_wal, put_into_l0, put_on_top
+from holdfast.kv.commits import checked, list_wal, newest_wal, put_into_l0, put_on_top
 from holdfast.kv.jobs import Job
 from holdfast.kv.manifests import ManifestStore
-from holdfast.kv.names import contiguous
 from holdfast.kv.plans import CompactionOptions, Plan, plan_wal
 from holdfast.kv.tasks import SstMeta, SstSink, cut, merge_task
 from holdfast.runtime import Runtime
@@ -58,7 +59,7 @@ class BulkJob:
 
 
 class _WalMovedError(Exception):
-    """The WAL was compacted by another, but not far enough."""
+    """Another compactor has compacted the WAL, but not far enough."""
 
 
 def write_sorted(
@@ -66,7 +67,7 @@ def write_sorted(
 ) -> list[SstMeta]:
     """Write rows whose keys rise over all chunks; durable, and invisible until the commit.
 
-    Sequence numbers are given here, whatever the rows have.  ValueError if keys do not rise.
+    This assigns sequence numbers; those of the rows are ignored.  ValueError if keys do not rise.
     """
     sink = SstSink(
         bucket, job.job, runtime or Runtime(), job.sst_size, job.block_size, job.compression
@@ -77,7 +78,7 @@ def write_sorted(
 
 
 def abandon(bucket: Bucket, id: bytes, runtime: Runtime) -> None:
-    """Give up the load of this id, if it was begun and is not committed."""
+    """Abandon the load of this id, if it is registered and not committed."""
 
     def change(manifest_id: int, manifest: Manifest) -> Manifest | None:
         if jobs.find(manifest, id) is None:
@@ -90,9 +91,9 @@ def abandon(bucket: Bucket, id: bytes, runtime: Runtime) -> None:
 
 
 class BulkLoad:
-    """A load that comes into the store at once: begun here, written anywhere, committed once.
+    """A load: registered here, written in any process, committed once.
 
-    It expires after a day; then its commit raises JobLostError.
+    It expires after a day; then its commit raises LeaseLostError.
     """
 
     def __init__(
@@ -105,7 +106,9 @@ class BulkLoad:
         id: bytes | None = None,
         job: BulkJob | None = None,
     ) -> None:
-        """`id`: of the load, 16 bytes, if others share it; `job`: go on with one that began."""
+        """`id` (16 bytes) is for a load that several processes share; `job` continues a registered
+        one.
+        """
         self._bucket, self._runtime = bucket, runtime or Runtime()
         self._options, self._transaction = options or CompactionOptions(), transaction
         self._store = ManifestStore(bucket, self._runtime)
@@ -113,38 +116,39 @@ class BulkLoad:
 
     @property
     def is_committed(self) -> bool:
-        """Whether the batch was in the store before this load began: there is nothing to write."""
+        """Return whether the store had the batch before this load; then write nothing."""
         return self._job is None
 
     @property
     def job(self) -> BulkJob:
-        """For write_sorted."""
+        """Return the job, for write_sorted."""
         if self._job is None:
             raise ValueError("this batch is in the store already")
         return self._job
 
     def commit(self, ssts: Iterable[SstMeta]) -> bool:
-        """Let everybody see the load; whether it changed anything.  A repeat changes nothing.
+        """Commit the load; return whether it changed anything.  A repeat changes nothing.
 
-        False: the transaction's batch was there.  JobLostError: the load has expired.
+        False: the store had the batch already.  LeaseLostError: the load has expired.
         """
         return self.commit_runs([ssts])
 
     def commit_runs(self, runs: Iterable[Iterable[SstMeta]]) -> bool:
-        """The same, of several runs, the newest first: of a key in two, the newer row counts."""
+        """Commit several runs, the newest first: if a key is in two runs, the newer row stays."""
         if self._job is None:
             return False
         in_order = [found for run in runs if (found := _in_order(run))]
-        manifest, last = self._wal_end()
+        manifest, wal = newest_wal(self._bucket, self._store)
+        last = wal[-1][0] if wal else manifest.wal_id_last_compacted
         for _ in range(_FLUSHES_MAX):
             try:
                 return self._commit(in_order, self._flush(manifest, last), last)
             except _WalMovedError:
-                manifest = self._latest()
-        raise JobLostError("the WAL was compacted again and again while the load was committed")
+                manifest = self._store.current()[1]
+        raise LeaseLostError("the WAL was compacted again and again during the commit; load again")
 
     def abandon(self) -> None:
-        """Give the load up, unless it is committed; what was written for it is garbage."""
+        """Abandon the load, unless it is committed; its SSTs are garbage then."""
         if self._job is not None:
             abandon(self._bucket, self._job.job.id, self._runtime)
 
@@ -175,7 +179,7 @@ class BulkLoad:
         flushes: Flush,
         last: int,
     ) -> None:
-        """The WAL up to `last`, then the load; unless another has compacted that far."""
+        """Add the WAL up to `last`, then the load, unless that much is compacted already."""
         if manifest.wal_id_last_compacted < last:
             if not flushes or flushes[0][0].wal_first != manifest.wal_id_last_compacted + 1:
                 raise _WalMovedError
@@ -197,26 +201,12 @@ class BulkLoad:
             try:
                 merged = [merge_task(self._bucket, task, self._runtime) for task in tasks]
             except FileNotFoundError as error:
-                if self._latest().wal_id_last_compacted > manifest.wal_id_last_compacted:
+                if self._store.current()[1].wal_id_last_compacted > manifest.wal_id_last_compacted:
                     raise _WalMovedError from None  # compacted and collected while we read
                 raise CorruptError("wal", 0, f"an SST is missing: {error}") from error
             flushes.append((plan, tuple(checked(plan, merged))))
             wal = [sst for sst in wal if sst[0] > plan.wal_last]
         return flushes
-
-    def _wal_end(self) -> tuple[Manifest, int]:
-        """The last SST of the WAL's unbroken row, and a manifest that was current by then.
-
-        All that was acknowledged, in order, is up to it.  A list that was made after a newer
-        manifest may begin with a gap, where garbage collection was, and hide that.
-        """
-        manifest = self._latest()
-        while True:
-            first = manifest.wal_id_last_compacted + 1
-            wal_ids = [wal_id for wal_id, _ in list_wal(self._bucket, manifest)]
-            before, manifest = manifest, self._latest()
-            if manifest.wal_id_last_compacted == before.wal_id_last_compacted:
-                return manifest, contiguous(first, wal_ids)
 
     def _register(self, id: bytes) -> BulkJob | None:
         options = self._options
@@ -237,7 +227,7 @@ class BulkLoad:
         )
 
     def _is_noted(self, manifest: Manifest) -> bool:
-        """Whether the transaction's batch, or a later one, is in the store."""
+        """Return whether the store has the batch of the transaction, or a later one."""
         if self._transaction is None:
             return False
         query_id, batch_id = self._transaction
@@ -245,12 +235,6 @@ class BulkLoad:
             noted.query_id == query_id and noted.batch_id >= batch_id
             for noted in manifest.transactions
         )
-
-    def _latest(self) -> Manifest:
-        current = self._store.latest()
-        if current is None:
-            raise FileNotFoundError("no store here: it has no manifest")
-        return current[1]
 
 
 def _in_order(ssts: Iterable[SstMeta]) -> list[SstMeta]:

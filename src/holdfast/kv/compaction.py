@@ -2,11 +2,11 @@
 
 1. There is one compactor.  Opening one raises the manifest's compactor epoch, which ends the jobs
    of older ones: their commits are refused with FencedError.
-2. A compaction is planned, cut into tasks, merged and committed; only the commit changes what
-   anybody reads, and it shows the same rows as before.
-3. A commit replaces exactly the SSTs that were merged.  What was added meanwhile, by the writer
-   or a bulk load, stays.  If they are not there any more as they were, it is refused: JobLostError.
-4. Whatever fails before the commit leaves nothing but garbage.  The page: docs/kv-maintenance.md
+2. A compaction is planned, split into tasks, merged and committed.  Only the commit changes the
+   store, and readers see the same rows as before.
+3. A commit replaces exactly the SSTs that were merged.  SSTs that the writer or a bulk load added
+   meanwhile stay.  If the merged SSTs are no longer in the manifest, it raises LeaseLostError.
+4. A failure before the commit leaves only garbage.  The page: docs/kv-maintenance.md
 
     compactor = Compactor(bucket)                   takes over
     compactor.step(), .run_until_quiet()            all in this process; or in parts:
@@ -19,21 +19,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from holdfast.bucket.bucket import Bucket
-from holdfast.errors import CorruptError, FencedError, JobLostError
+from holdfast.errors import CorruptError, FencedError, LeaseLostError
 from holdfast.formats.manifest import Draft, JobKind, Manifest
 from holdfast.kv import jobs
 from holdfast.kv.commits import checked, list_wal, put_into_l0, replace_units, still_there
 from holdfast.kv.jobs import Job
 from holdfast.kv.manifests import ManifestStore
 from holdfast.kv.plans import CompactionOptions, Plan, plan, plan_everything, plan_wal
-from holdfast.kv.tasks import Merged, Task, cut, merge_task
+from holdfast.kv.tasks import Merged, StoppedError, Task, cut, merge_task
 from holdfast.runtime import Runtime
 
 _STEP_TRIES = 5
-
-
-class StoppedError(Exception):
-    """A step that was told not to go on; nothing has changed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +44,7 @@ class Compactor:
     """The one compactor of a store: opening another fences this one.
 
     `step` and `run_until_quiet` do all of it in this process; `plan`, `begin`, `tasks` and `commit`
-    are its parts, for those who merge elsewhere.  One thread at a time may use it.
+    are its parts, for merges in other processes.  One thread at a time may use it.
     """
 
     def __init__(
@@ -60,7 +56,7 @@ class Compactor:
         go_on: Callable[[], bool] = lambda: True,
         merge: Callable[[Sequence[Task]], Sequence[Merged]] | None = None,
     ) -> None:
-        """`go_on` is asked before each task of a step: StoppedError if it says no.
+        """`go_on` is called again and again during a step: StoppedError if it returns False.
 
         `merge` has tasks carried out elsewhere.
         """
@@ -71,24 +67,29 @@ class Compactor:
         self._spare: Job | None = self._take_over()
         self.epoch = self._spare.epoch
 
-    def plan(self) -> Plan | None:
-        """What to do next, or None."""
-        manifest = self._latest()
-        return plan(manifest, list_wal(self._bucket, manifest), self._options)
+    @property
+    def spare_id(self) -> bytes | None:
+        """Return the id of the job that is registered for the next compaction, if there is one."""
+        return self._spare.id if self._spare else None
+
+    def plan(self, options: CompactionOptions | None = None) -> Plan | None:
+        """Return the next compaction, or None."""
+        manifest = self._store.current()[1]
+        return plan(manifest, list_wal(self._bucket, manifest), options or self._options)
 
     def begin(self, plan: Plan) -> Compaction:
-        """Give a plan a job: from now on its SSTs can be written.  Several may be under way."""
+        """Register a job for a plan, so that its SSTs can be written.  Several may run at once."""
         job, self._spare = self._spare, None
         return Compaction(job or self._new_job(), plan)
 
     def tasks(self, compaction: Compaction) -> list[Task]:
-        """The work, in pieces for merge_task; all of them are needed."""
+        """Cut the work into tasks for merge_task; all of them are needed."""
         return cut(compaction.job, compaction.plan, self._options, self._bucket, self._runtime)
 
     def commit(self, compaction: Compaction, merged: Sequence[Merged]) -> Manifest:
-        """Put in what all tasks have written, in one manifest; a repeat changes nothing.
+        """Add the SSTs of all tasks in one manifest; a repeat changes nothing.
 
-        FencedError: a newer compactor has taken over.  JobLostError: plan again.
+        FencedError: a newer compactor has taken over.  LeaseLostError: plan again.
         """
         job, ssts = compaction.job, checked(compaction.plan, merged)
         next_id = self._runtime.new_id().bytes if self._spare in (None, job) else None
@@ -113,35 +114,37 @@ class Compactor:
             self._spare = jobs.find(manifest, next_id)
         return manifest
 
-    def step(self) -> Plan | None:
-        """One compaction in this process; the plan that was carried out, or None."""
-        return self._carry_out(self.plan)
+    def step(self, options: CompactionOptions | None = None) -> Plan | None:
+        """Compact once in this process; return the plan that was carried out, or None."""
+        return self._carry_out(lambda: self.plan(options))
 
     def run_until_quiet(self) -> int:
-        """Steps until there is nothing to do; how many."""
+        """Compact until there is nothing to do; return the number of steps."""
         count = 0
         while self.step() is not None:
             count += 1
         return count
 
     def compact_everything(self) -> int:
-        """All that is in the WAL now, and all levels, into one run; how many steps it took."""
-        manifest = self._latest()
+        """Merge the WAL and all levels into one run; return the number of steps."""
+        manifest = self._store.current()[1]
         last = max([wal_id for wal_id, _ in list_wal(self._bucket, manifest)], default=0)
         eager = replace(self._options, wal_count=1)
 
         def wal() -> Plan | None:
-            now = self._latest()
+            now = self._store.current()[1]
             due = [sst for sst in list_wal(self._bucket, now) if sst[0] <= last]
             return plan_wal(now.wal_id_last_compacted + 1, due, eager)
 
         count = 0
         while self._carry_out(wal) is not None:
             count += 1
-        return count + (self._carry_out(lambda: plan_everything(self._latest())) is not None)
+        return count + (
+            self._carry_out(lambda: plan_everything(self._store.current()[1])) is not None
+        )
 
     def _carry_out(self, make_plan: Callable[[], Plan | None]) -> Plan | None:
-        """Plan and do it; again, if others were faster."""
+        """Plan and carry it out; again, if other processes were faster."""
         for attempt in range(_STEP_TRIES):
             found = make_plan()
             if found is None:
@@ -149,8 +152,8 @@ class Compactor:
             compaction = self.begin(found)
             try:
                 self._merge_and_commit(compaction)
-            except JobLostError:
-                self._spare = jobs.find(self._latest(), compaction.job.id)
+            except LeaseLostError:
+                self._spare = jobs.find(self._store.current()[1], compaction.job.id)
                 if attempt + 1 == _STEP_TRIES:
                     raise
             else:
@@ -162,10 +165,10 @@ class Compactor:
             tasks = self.tasks(compaction)
             merged = self._merge(tasks)
         except FileNotFoundError as error:
-            manifest = self._latest()
+            manifest = self._store.current()[1]
             self._refuse_if_fenced(manifest)
             if not still_there(manifest, compaction.plan):
-                raise JobLostError("what was planned is not there any more; plan again") from None
+                raise LeaseLostError("the planned SSTs no longer exist; plan again") from None
             raise CorruptError("levels", 0, f"an SST is missing: {error}") from error
         finally:
             self._spare = compaction.job  # until it is committed it can serve again
@@ -176,7 +179,7 @@ class Compactor:
         for task in tasks:
             if not self._go_on():
                 raise StoppedError
-            merged.append(merge_task(self._bucket, task, self._runtime))
+            merged.append(merge_task(self._bucket, task, self._runtime, self._go_on))
         return merged
 
     def _take_over(self) -> Job:
@@ -207,7 +210,7 @@ class Compactor:
 
         job = jobs.find(self._store.update(change)[1], id)
         if job is None:
-            raise JobLostError("the job was ended before it began")
+            raise LeaseLostError("the job was ended before it began")
         return job
 
     def _refuse_if_fenced(self, manifest: Manifest) -> None:
@@ -216,9 +219,3 @@ class Compactor:
 
     def _fenced(self, by: int) -> FencedError:
         return FencedError(f"compactor {self.epoch} was fenced: compactor {by} has taken over")
-
-    def _latest(self) -> Manifest:
-        current = self._store.latest()
-        if current is None:
-            raise FileNotFoundError("no store here: it has no manifest")
-        return current[1]

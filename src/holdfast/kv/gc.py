@@ -1,12 +1,27 @@
-"""The garbage collector: deletes what no active manifest needs.  The page: docs/kv-maintenance.md
+"""Decide what is garbage, from the active manifests and a listing of the bucket.
 
-1. What is needed is known, or nothing is deleted: if an active manifest is missing, damaged or of
-   a later version, that is an error before anything else happens.
+Active are the current manifest and those that its snapshots name.  With them known:
+
+    manifest         a manifest before the current one that is not active
+    wal              an SST of the WAL before the last compacted one of every active manifest
+    level            an SST of the levels that no active manifest names, and no live job may yet
+    manifest_other   a file among the manifests or the WAL that has no id: a temporary file,
+    wal_other        which is garbage by its age alone
+
+Objects younger than the store's `gc_min_age_ms` stay, by the store's clock.  Fences, SSTs of the
+WAL without rows, stay for `fence_age_ms`: they refuse the writes of a writer that was frozen.
+
+The garbage collector: deletes what no active manifest needs.  The page: docs/kv-maintenance.md
+
+1. If an active manifest is missing, damaged or of a later version, nothing is deleted: collecting
+   fails with an error first.
 2. First one update of the manifest drops expired snapshots and jobs and raises the boundaries
-   below which ids are never used again.  Then what to delete is judged once more by that manifest:
-   whoever comes later sees it, and cannot revive what it has given up.
-3. Ages are taken by the store's clock, from what it stamped last.  Expiry is by ours, and a
-   snapshot is kept for `clock_skew_max_ms` longer, for those whose clocks are behind.
+   below which ids are never used again.  Then that manifest decides again what to delete: later
+   processes read it, and cannot use again what it no longer names.
+3. Ages are taken by the store's clock: now is when that manifest was written, but at most
+   `clock_skew_max_ms` after our own clock.  One object with a wrong time makes no other one old.
+   Expiry is by our clock, and a snapshot is kept for `clock_skew_max_ms` longer, for processes with
+   slow clocks.
 4. A crash at any point leaves garbage, which the next run finds.
 
     collector.plan()       what would be deleted, and by which rule
@@ -14,17 +29,101 @@
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
+
+import numpy as np
 
 from holdfast.bucket.bucket import Bucket, ObjectInfo, Retirable, Sweepable
 from holdfast.errors import CorruptError, UnavailableError
 from holdfast.formats.manifest import Manifest
-from holdfast.kv.garbage import Garbage, Reach, judge, wal_first
+from holdfast.kv.jobs import first_live_id
 from holdfast.kv.manifests import ManifestStore
 from holdfast.kv.names import LEVELS, MANIFESTS, WAL, id_of, level_name, manifest_name, wal_name
+from holdfast.kv.wal import FENCE_SIZE
 from holdfast.runtime import Runtime
+
+RULES = ("manifest", "manifest_other", "wal", "wal_other", "level")
+
+
+@dataclass(frozen=True, slots=True)
+class Garbage:
+    """An object to delete, and by which rule."""
+
+    name: str
+    size: int
+    rule: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """What must stay, by the current manifest and all active ones."""
+
+    manifest_id: int
+    active: frozenset[int]
+    sst_ids: frozenset[int]
+    wal_first: int  # the first SST of the WAL that is needed
+    level_stop: int  # ids from here on may belong to live jobs
+    min_age_ms: int
+
+    @classmethod
+    def of(cls, manifest_id: int, active: Mapping[int, Manifest]) -> "Reach":
+        """Of all active manifests by their ids; `manifest_id` is the current one."""
+        current = active[manifest_id]
+        ids = np.unique(np.concatenate([manifest.sst_ids for manifest in active.values()]))
+        return cls(
+            manifest_id,
+            frozenset(active),
+            frozenset(ids.tolist()),
+            wal_first(active),
+            first_live_id(current),
+            current.gc_min_age_ms,
+        )
+
+    def rule(self, name: str) -> str | None:
+        """Return by which rule an object is garbage, if it is old enough; None if it is needed."""
+        directory = name.partition("/")[0]
+        number = id_of(name)
+        if number is None:
+            return f"{directory}_other" if directory in (MANIFESTS, WAL) else None
+        if directory == MANIFESTS:
+            return "manifest" if number < self.manifest_id and number not in self.active else None
+        if directory == WAL:
+            return "wal" if number < self.wal_first else None
+        needed = number in self.sst_ids or number >= self.level_stop
+        return None if needed or directory != LEVELS else "level"
+
+
+def wal_first(active: Mapping[int, Manifest]) -> int:
+    """Return the last compacted SST of the manifest that is furthest behind.
+
+    The SST itself is kept, as the design's text asks.  The text looks at the current manifest
+    only, which takes the WAL away from older snapshots.
+    """
+    return min(manifest.wal_id_last_compacted for manifest in active.values())
+
+
+def judge(
+    listing: Iterable[ObjectInfo], reach: Reach, options: "GcOptions", *, now_ms: int
+) -> tuple[list[Garbage], list[ObjectInfo]]:
+    """Return what to delete now, and what later.  `now_ms` is the store's."""
+    doomed, young = [], []
+    for info in listing:
+        rule = reach.rule(info.name)
+        if rule is None:
+            continue
+        least = 0
+        if rule.endswith("_other"):
+            least = options.other_age_ms
+        elif rule == "wal" and info.size <= FENCE_SIZE:
+            least = options.fence_age_ms
+        if now_ms - info.modified_ms >= max(least, reach.min_age_ms):
+            doomed.append(Garbage(info.name, info.size, rule))
+        else:
+            young.append(info)
+    return doomed, young
+
 
 Result = TypeVar("Result")
 Progress = Callable[[int, int], None]
@@ -35,10 +134,14 @@ _TRIES_MAX = 100
 
 @dataclass(frozen=True, slots=True)
 class GcOptions:
-    """How wrong clocks may be, and when a file that nobody knows is given up."""
+    """How wrong clocks may be, and the ages at which foreign files and fences are garbage.
+
+    A fence stops a writer that was frozen (a paused virtual machine, say) for up to `fence_age_ms`.
+    """
 
     clock_skew_max_ms: int = 3600 * 1000
     other_age_ms: int = 24 * 3600 * 1000
+    fence_age_ms: int = 30 * 24 * 3600 * 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,18 +174,18 @@ class GcReport:
 
 @dataclass(frozen=True, slots=True)
 class _Expired:
-    """Ids of what the next manifest will not have any more."""
+    """Ids of snapshots and jobs that the next manifest drops."""
 
     snapshots: tuple[bytes, ...] = ()
     jobs: tuple[bytes, ...] = ()
 
 
 class _OutdatedError(Exception):
-    """What was read of the current manifest is not so any more: another collector was faster."""
+    """The current manifest has changed: another collector was faster."""
 
 
 class GarbageCollector:
-    """Deletes what no active manifest needs: `plan` says what that is, `collect` does it.
+    """Deletes objects that no active manifest needs: `plan` returns them, `collect` deletes them.
 
     Any number may run at once, beside writers, readers and compactors.
     """
@@ -95,34 +198,33 @@ class GarbageCollector:
         self._store = ManifestStore(bucket, self._runtime)
 
     def plan(self) -> GcPlan:
-        """What would go and why; nothing is changed."""
+        """Return what would be deleted, and why; nothing is changed."""
         return _until_current(self._plan)
 
     def collect(self, on_progress: Progress = lambda done, total: None) -> GcReport:
-        """Delete garbage; `on_progress` is told objects done, objects in all.
+        """Delete garbage; `on_progress` is called with the objects done, and in all.
 
-        CorruptError, UnsupportedError: not known what is garbage, so nothing went.
+        CorruptError, UnsupportedError: it is unknown what is garbage; nothing was deleted.
         """
         return _until_current(lambda: self._collect(on_progress))
 
     def _plan(self) -> GcPlan:
-        manifest_id, manifest = self._latest()
+        manifest_id, manifest = self._store.current()
         expired = self._expired(manifest)
         reach, listing = self._reach(manifest_id, manifest, expired), self._list()
-        doomed, young = self._judge(listing, reach, _newest_ms(listing))
+        doomed, young = judge(listing, reach, self._options, now_ms=self._soon_ms())
         return GcPlan(manifest_id, tuple(doomed), len(young), expired.snapshots, expired.jobs)
 
     def _collect(self, on_progress: Progress) -> GcReport:
-        manifest_id, manifest = self._latest()
+        manifest_id, manifest = self._store.current()
         expired, listing = self._expired(manifest), self._list()
         if not self._is_worth_it(manifest_id, manifest, expired, listing):
             return _report(manifest_id, [], 0, expired, 0)
         manifest_id, manifest = self._advance()
-        # From here on every snapshot that is left counts, whatever the clocks say.
+        # From here on every remaining snapshot counts, regardless of clocks.
         reach = self._reach(manifest_id, manifest, _Expired())
-        stamped = self._bucket.list(MANIFESTS, after=manifest_name(manifest_id - 1))
-        now_ms = _newest_ms([*listing, *stamped])
-        doomed, young = self._judge(listing, reach, now_ms)
+        now_ms = self._store_now_ms()
+        doomed, young = judge(listing, reach, self._options, now_ms=now_ms)
         doomed = [garbage for garbage in doomed if _is_below(garbage, manifest)]
         names = [garbage.name for garbage in doomed]
         for start in range(0, len(names), _DELETES_MAX):
@@ -134,17 +236,14 @@ class GarbageCollector:
     def _is_worth_it(
         self, manifest_id: int, manifest: Manifest, expired: _Expired, listing: list[ObjectInfo]
     ) -> bool:
-        """Whether there is more to delete than the manifest that we would make superfluous."""
+        """Return whether there is more to delete than the manifest that this run would replace."""
         reach = self._reach(manifest_id, manifest, expired)
-        # The store's clock may have stood still since the last write.  Ours tells when to look;
-        # whether something is old enough is then for the store's to say.
-        now_ms = max(_newest_ms(listing), self._runtime.now_ms())
-        doomed, _ = self._judge(listing, reach, now_ms)
+        doomed, _ = judge(listing, reach, self._options, now_ms=self._soon_ms())
         others = [garbage for garbage in doomed if garbage.rule != "manifest"]
         return bool(expired.snapshots or expired.jobs or others or len(doomed) > 1)
 
     def _advance(self) -> tuple[int, Manifest]:
-        """Drop what has expired, raise the boundaries: the manifest that decides."""
+        """Write the manifest that decides: expired snapshots dropped, boundaries raised."""
         least = 0
 
         def change(manifest_id: int, manifest: Manifest) -> Manifest | None:
@@ -153,7 +252,7 @@ class GarbageCollector:
             expired = self._expired(manifest)
             needed = wal_first(self._active(manifest_id, manifest, expired))
             if manifest.manifest_gc_boundary >= least and not (expired.snapshots or expired.jobs):
-                return None  # our own work, which we were slow to make
+                return None  # our own update, which took long
             draft = manifest.edit()
             for id in expired.snapshots:
                 draft.drop_snapshot(id)
@@ -166,13 +265,24 @@ class GarbageCollector:
 
         return self._store.update(change)
 
-    def _judge(
-        self, listing: Iterable[ObjectInfo], reach: Reach, now_ms: int
-    ) -> tuple[list[Garbage], list[ObjectInfo]]:
-        return judge(listing, reach, now_ms=now_ms, other_age_ms=self._options.other_age_ms)
+    def _store_now_ms(self) -> int:
+        """Return a time that the store's clock has passed: when the current manifest was written.
+
+        An object whose time is ahead of all clocks (restored, copied, from a broken clock) must not
+        make the others look old.
+        """
+        most_ms = self._runtime.now_ms() + self._options.clock_skew_max_ms
+        return min(self._store.stamped_ms, most_ms)
+
+    def _soon_ms(self) -> int:
+        """Return about when the store will write the next manifest, for plans.
+
+        Our clock decides when to look; the store's clock decides what is old enough.
+        """
+        return max(self._store_now_ms(), self._runtime.now_ms())
 
     def _forget(self, manifest: Manifest, reach: Reach, now_ms: int) -> int:
-        """Let a bucket that keeps records or temporaries of its own clean them up."""
+        """Have a bucket with records or temporary files clean them up."""
         if isinstance(self._bucket, Retirable):
             names = {
                 MANIFESTS: manifest_name(max(manifest.manifest_gc_boundary - 1, 0)),
@@ -186,7 +296,7 @@ class GarbageCollector:
         return 0
 
     def _expired(self, manifest: Manifest) -> _Expired:
-        """Snapshots and jobs that even a clock far behind ours calls expired."""
+        """Return snapshots and jobs that have expired even by a clock far behind ours."""
         since_ms = self._runtime.now_ms() - self._options.clock_skew_max_ms
         return _Expired(
             tuple(
@@ -203,7 +313,7 @@ class GarbageCollector:
     def _active(
         self, manifest_id: int, manifest: Manifest, expired: _Expired
     ) -> dict[int, Manifest]:
-        """All active manifests; an error if one of them cannot be read."""
+        """Return all active manifests; an error if one of them cannot be read."""
         found = {manifest_id: manifest}
         for snapshot in manifest.snapshots:
             id = snapshot.manifest_id
@@ -212,18 +322,12 @@ class GarbageCollector:
             try:
                 found[id] = self._store.get(id)
             except FileNotFoundError:
-                if self._latest()[0] != manifest_id:
-                    raise _OutdatedError from None  # who dropped the snapshot has collected it
+                if self._store.current()[0] != manifest_id:
+                    raise _OutdatedError from None  # the snapshot was dropped since
                 raise CorruptError(
-                    manifest_name(id), 0, "a snapshot needs it, but it is not there"
+                    manifest_name(id), 0, "missing, but a snapshot needs it"
                 ) from None
         return found
-
-    def _latest(self) -> tuple[int, Manifest]:
-        current = self._store.latest()
-        if current is None:
-            raise FileNotFoundError("no store here: it has no manifest")
-        return current
 
     def _list(self) -> list[ObjectInfo]:
         found: list[ObjectInfo] = []
@@ -241,13 +345,8 @@ def _until_current(attempt: Callable[[], Result]) -> Result:
     raise UnavailableError("manifests are collected faster than they can be read")
 
 
-def _newest_ms(listing: Iterable[ObjectInfo]) -> int:
-    """The store's clock is not behind the newest stamp it has made."""
-    return max((info.modified_ms for info in listing), default=0)
-
-
 def _is_below(garbage: Garbage, manifest: Manifest) -> bool:
-    """Whether nobody will ever use this id again, as the manifest says."""
+    """Return whether this id is below the boundary, so that it is never used again."""
     number = id_of(garbage.name)
     if number is None or garbage.rule == "level":
         return True

@@ -1,11 +1,12 @@
 """Where a store keeps its objects: names made of ids, and back.
 
     manifest/00000000000000000001.manifest      the store's state, one object for each change of it
-    wal/00000000000000000001.sst                what was written and is not yet compacted
-    levels/00000000004294967296.sst            what is
+    wal/00000000000000000001.sst                writes that are not compacted yet
+    levels/00000000004294967296.sst             compacted writes
 
 Ids are 20 digits wide, so that names sort as ids do.  Manifest and WAL ids begin at 1 and are
-contiguous.  What else lies in these directories (temporaries of a two-phase write, say) has no id.
+contiguous.  Other files in these directories, such as temporary files of a two-phase write, have no
+id.
 """
 
 import re
@@ -32,7 +33,9 @@ def level_name(sst_id: int) -> str:
 
 
 def id_of(name: str) -> int | None:
-    """The id in an object's name; None where the name is not one of ours, to the letter."""
+    """Return the id in an object's name; None unless the name is exactly that of an object with an
+    id.
+    """
     match = _NAME.fullmatch(name)
     if match is None:
         return None
@@ -41,7 +44,7 @@ def id_of(name: str) -> int | None:
 
 
 def required_id(name: str) -> int:
-    """The id in a name that has one."""
+    """Return the id in a name that has one."""
     number = id_of(name)
     if number is None:
         raise ValueError(f"{name} has no id")
@@ -49,17 +52,17 @@ def required_id(name: str) -> int:
 
 
 def ids(listing: Iterable[ObjectInfo]) -> Iterator[int]:
-    """The ids in a listing; what has none is passed over."""
+    """Return the ids in a listing; objects without an id are skipped."""
     return (number for info in listing if (number := id_of(info.name)) is not None)
 
 
 def wal_ids(bucket: Bucket, after: int) -> list[int]:
-    """The ids of the WAL that come after one, in order; there may be gaps between them."""
+    """Return the ids of the WAL that come after one, in order; there may be gaps between them."""
     return list(ids(bucket.list(WAL, after=wal_name(after))))
 
 
 def contiguous(first: int, found: Iterable[int]) -> int:
-    """The last id of the unbroken row that begins at `first`; one less where it is not there."""
+    """Return the last of the contiguous ids from `first`; `first` - 1 if that is missing."""
     last = first - 1
     for number in found:
         if number != last + 1:

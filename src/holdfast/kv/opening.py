@@ -1,27 +1,25 @@
 """How a writer takes a store over.  The order matters; docs/kv.md says why, step by step.
 
 1. Read the manifest, then list the WAL: fences will begin no later than at its first gap.
-2. One manifest update: the epoch goes up, and a snapshot keeps the WAL from being collected.
-3. Fences, until as many in a row are ours as any older writer may have in flight.
-4. Look whether the epoch is still ours.  Now nothing older can write below us or beside us.
-5. Read what the WAL holds up to the last fence.
+2. Update the manifest: raise the epoch, and add a snapshot that protects the WAL.
+3. Write fences, until as many consecutive ids are ours as an older writer may have in flight.
+4. Check that the epoch is still ours.  Now no older writer can write to the WAL.
+5. Read the WAL up to the last fence.
 """
 
 from contextlib import suppress
 from dataclasses import dataclass
 
-import numpy as np
-
 from holdfast.bucket.bucket import Bucket
 from holdfast.errors import CorruptError, FencedError, LockedError, UnavailableError
 from holdfast.formats.manifest import Draft, Manifest
 from holdfast.formats.sst import Info, decode_info, decode_sst
-from holdfast.kv.leases import Lease
+from holdfast.kv.holders import record, refuse_if_held
 from holdfast.kv.manifests import ManifestStore
-from holdfast.kv.memtable import ROW_OVERHEAD, layer_of
+from holdfast.kv.memtable import ROW_OVERHEAD, Tail, layer_of
 from holdfast.kv.names import contiguous, wal_ids, wal_name
+from holdfast.kv.snapshots import Lease
 from holdfast.kv.tables import Cache
-from holdfast.kv.tail import Tail
 from holdfast.kv.wal import Fencing, Tenure
 from holdfast.runtime import Runtime, Workers
 
@@ -42,23 +40,34 @@ class TakeOver:
     """The steps of opening, one call each."""
 
     def __init__(
-        self, bucket: Bucket, store: ManifestStore, runtime: Runtime, lease: Lease, parallel: int
+        self,
+        bucket: Bucket,
+        store: ManifestStore,
+        runtime: Runtime,
+        lease: Lease,
+        parallel: int,
+        *,
+        guarded: bool = False,
     ) -> None:
+        """`guarded`: raise LockedError if there is a live writer."""
         self._bucket, self._store, self._runtime = bucket, store, runtime
-        self._lease, self._parallel = lease, parallel
+        self._lease, self._parallel, self._guarded = lease, parallel, guarded
 
     def bump(self) -> Bump:
-        """Steps 1 and 2."""
+        """Do steps 1 and 2."""
         before_ms = self._runtime.monotonic_ms()
         mine = 0
 
         def raise_epoch(draft: Draft[Manifest], manifest: Manifest) -> None:
             nonlocal mine
+            if self._guarded:
+                refuse_if_held(self._store, manifest, self._runtime)
             mine = draft.message.writer_epoch = manifest.writer_epoch + 1
-            # Not only ours: if we die before our fences stand, the next one must still write as
-            # many as the writer before us may have in flight.
+            # Not only ours: if this process dies before its fences are written, the next writer
+            # must still write as many as the previous writer may have in flight.
             draft.message.max_parallel_writes = max(manifest.max_parallel_writes, self._parallel)
             see(draft, last_in_row(self._bucket, self._store, manifest))
+            record(draft, self._runtime)
 
         manifest_id, manifest = self._lease.move(raise_epoch)
         tenure = Tenure(self._store, self._runtime, mine, manifest.gc_min_age_ms, before_ms)
@@ -68,18 +77,18 @@ class TakeOver:
         return Bump(manifest_id, manifest, tenure, fencing)
 
     def fence(self, bump: Bump) -> int:
-        """Steps 3 and 4; the id of the last fence."""
+        """Do steps 3 and 4; return the id of the last fence."""
         try:
             last = bump.fencing.run()
             bump.tenure.check()
         except (FencedError, LockedError):
-            with suppress(UnavailableError):  # it expires; what must be told is the first error
+            with suppress(UnavailableError):  # it expires; raise the first error
                 self._lease.release()
             raise
         return last
 
     def settle(self, bump: Bump) -> None:
-        """With the fences standing, only our own writes in flight count for the next writer."""
+        """Record that the fences are written: now only our own writes in flight count."""
         if bump.manifest.max_parallel_writes == self._parallel:
             return
 
@@ -95,22 +104,15 @@ class TakeOver:
 
 
 def see(draft: Draft[Manifest], wal_id: int) -> None:
-    """Note that the WAL is contiguous up to this id."""
+    """Record that the WAL is contiguous up to this id."""
     draft.message.wal_id_last_seen = max(draft.message.wal_id_last_seen, wal_id)
 
 
-def differ(a: Manifest, b: Manifest) -> bool:
-    """Whether two manifests name different levels."""
-    return a.wal_id_last_compacted != b.wal_id_last_compacted or not np.array_equal(
-        a.sst_ids, b.sst_ids
-    )
-
-
 def last_in_row(bucket: Bucket, store: ManifestStore, manifest: Manifest) -> int:
-    """The last id of the WAL before its first gap, if there is one.
+    """Return the last id of the WAL before its first gap, if there is one.
 
-    A gap may be a write in flight.  It is a loss, and a CorruptError, if what should be there was
-    seen before, or if there are ids above it that nobody begins before it is acknowledged.
+    A gap may be a write in flight.  It is a loss, and raises CorruptError, in two cases: the id was
+    seen before, or there are ids above it that no writer starts before it is acknowledged.
     """
     done = manifest.wal_id_last_compacted
     found = wal_ids(bucket, after=done)
@@ -118,16 +120,16 @@ def last_in_row(bucket: Bucket, store: ManifestStore, manifest: Manifest) -> int
     newest = max(found, default=0)
     if last < max(manifest.wal_id_last_seen, newest - manifest.max_parallel_writes):
         current = store.latest()
-        # Else it was compacted and collected while we looked, and this manifest is not current.
+        # Else it was compacted and collected meanwhile, and this manifest is not current.
         if current is not None and current[1].unique_id == manifest.unique_id:
-            raise CorruptError(wal_name(last + 1), 0, f"gone, but the WAL went on to {newest}")
+            raise CorruptError(wal_name(last + 1), 0, f"missing, but the WAL continues to {newest}")
     return last
 
 
 def replay(
     bucket: Bucket, cache: Cache, workers: Workers, first_id: int, last_id: int, size_max: int
 ) -> Tail:
-    """The WAL from `first_id` to `last_id`: the newest SSTs in memory, within the budget."""
+    """Return the WAL from `first_id` to `last_id`: the newest SSTs in memory, within the budget."""
     tail = Tail(bucket, cache, size_max, first_id - 1)
     warm, size = last_id + 1, 0
     datas: dict[int, bytes] = {}
@@ -149,6 +151,6 @@ def replay(
 
 
 def _info_of(bucket: Bucket, wal_id: int) -> tuple[int, Info]:
-    """The size of an SST that will not be kept in memory, and what it says of itself."""
+    """Return the size and the footer of an SST that is not kept in memory."""
     data = bucket.get(wal_name(wal_id))
     return len(data), decode_info(data, len(data), where=wal_name(wal_id))

@@ -1,35 +1,63 @@
-"""How a writer behaves: when it flushes, what it keeps in memory, how often it looks around."""
+"""The options of a writer: flushes, memory, intervals."""
 
 from dataclasses import dataclass
+from typing import TypedDict
 
 from holdfast.formats.manifest.checks import PARALLEL_WRITES_MAX
+from holdfast.kv.manifests import GC_MIN_AGE_MS
 from holdfast.kv.tables import CACHE_SIZE
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """When to flush by itself, and how much may wait in memory."""
+class KvOptions(TypedDict, total=False):
+    """Options of `open_kv` and `create_kv`.
 
+    flush_ms             milliseconds between flushes; None: only when waited for, or full
+    flush_bytes          bytes in memory that start a flush
+    skip_memtable_bytes  bytes of a batch that is written as an SST of its own
+    unflushed_bytes_max  bytes in memory at which `put` waits
+    parallel_writes_max  SSTs of the WAL that are written at once
+    ordered_acks         acknowledge writes in order
+    memory_bytes_max     bytes of flushed rows that are kept in memory
+    cache_bytes_max      bytes of cached filters, indexes and blocks
+    gc_min_age_ms        age of objects that may be deleted; fixed when the store is created
+    snapshot_ttl_ms      how long the writer's own snapshot lasts unless it is renewed
+    watch_ms             milliseconds between reads of the manifest, and maintenance; None: never
+    """
+
+    flush_ms: float | None
+    flush_bytes: int
+    skip_memtable_bytes: int
+    unflushed_bytes_max: int
+    parallel_writes_max: int
+    ordered_acks: bool
+    memory_bytes_max: int
+    cache_bytes_max: int
+    gc_min_age_ms: int
+    snapshot_ttl_ms: int
+    watch_ms: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The values of KvOptions, with their defaults."""
+
+    flush_ms: float | None = 100.0
     flush_bytes: int = 4 * 2**20
     skip_memtable_bytes: int = 2 * 2**20
-    max_unflushed_bytes: int = 64 * 2**20
-    max_parallel_writes: int = 1
+    unflushed_bytes_max: int = 64 * 2**20
+    parallel_writes_max: int = 1
     ordered_acks: bool = True
+    memory_bytes_max: int = 64 * 2**20
+    cache_bytes_max: int = CACHE_SIZE
+    gc_min_age_ms: int = GC_MIN_AGE_MS
+    snapshot_ttl_ms: int = 600_000
+    watch_ms: float | None = 10_000.0
 
     def __post_init__(self) -> None:
-        if min(self.flush_bytes, self.skip_memtable_bytes, self.max_unflushed_bytes) < 1:
-            raise ValueError("limits are at least one byte")
-        if not 1 <= self.max_parallel_writes <= PARALLEL_WRITES_MAX:
-            raise ValueError(f"{self.max_parallel_writes} parallel writes; 1 to 65536 are possible")
-
-
-@dataclass(frozen=True, slots=True)
-class Options(Limits):
-    """How a writer behaves.  Only `gc_min_age_ms` is the store's own, fixed when it is created."""
-
-    flush_ms: float | None = 100.0  # None: only when waited for, or full
-    memory_bytes: int = 64 * 2**20  # for what is flushed and not compacted
-    cache_bytes: int = CACHE_SIZE
-    gc_min_age_ms: int = 300_000
-    snapshot_ttl_ms: int = 600_000
-    watch_ms: float | None = 10_000.0  # how often to look at the manifest, and to maintain
+        for name in ("flush_bytes", "skip_memtable_bytes", "unflushed_bytes_max"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}; it must be at least 1")
+        if not 1 <= self.parallel_writes_max <= PARALLEL_WRITES_MAX:
+            raise ValueError(
+                f"parallel_writes_max is {self.parallel_writes_max}; expected 1 to 65536"
+            )

@@ -1,31 +1,31 @@
-"""A scan of one state of a store, cut into tasks that know nothing of each other.
+"""A scan of one state of a store, split into independent tasks.
 
 A task reads the rows with start <= key < stop, from objects that never change, so it may run
-anywhere, again, or twice.  Tasks are dataclasses of ints, bytes and texts, to be shipped as they
-are; the caller sees to it, with a snapshot, that the objects stay.
+anywhere, again, or twice.  Tasks are dataclasses of ints, bytes and texts, which can be pickled.
+The caller holds a snapshot, so that the objects stay.
 
-    pinned(bucket, runtime, ttl_s)          a snapshot of the newest state, its WAL included
+    pinned(bucket, runtime, ttl_ms)          a snapshot of the newest state, its WAL included
     state_of(bucket, manifest)              what the state of a manifest is made of
     newest(bucket, runtime)                 what the newest state is made of, without a snapshot
     plan_scan(bucket, state, runtime, ...)  the tasks of a range, in key order
     scan_task(bucket, task, runtime)        the live rows of a task, in key order
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from holdfast.bucket.bucket import Bucket
 from holdfast.errors import CorruptError
 from holdfast.formats.manifest import Draft, Manifest, SstInfo
 from holdfast.formats.sst import Rows
-from holdfast.kv.commits import list_wal
+from holdfast.kv.commits import list_wal, newest_wal
 from holdfast.kv.manifests import ManifestStore
 from holdfast.kv.merging import merge, without_tombstones
-from holdfast.kv.names import contiguous, level_name, wal_name
-from holdfast.kv.plans import SourceSst
+from holdfast.kv.names import contiguous, wal_name
+from holdfast.kv.plans import SourceSst, source_of
 from holdfast.kv.snapshots import Snapshot, Snapshots
-from holdfast.kv.sources import HEADS_SIZE, anchors, cuts, fetch_wal, table_of, within
 from holdfast.kv.tables import Cache
+from holdfast.kv.tasks import HEADS_SIZE, anchors, cuts, fetch_wal, read_run, within
 from holdfast.runtime import Runtime
 
 TASK_SIZE = 128 << 20
@@ -45,7 +45,7 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class ScanTask:
-    """One range of keys.  `sources` are sorted streams, the newest first; None is no bound."""
+    """One range of keys.  `sources` are sorted streams, the newest first; None: unbounded."""
 
     sources: tuple[tuple[SourceSst, ...], ...]
     start: bytes
@@ -53,39 +53,30 @@ class ScanTask:
     size: int  # of the SSTs that hold it, each counted whole
 
 
-def pinned(bucket: Bucket, runtime: Runtime, ttl_s: float | None) -> Snapshot:
-    """Keep the newest state: the manifest first, then the WAL's end, then the snapshot."""
+def pinned(bucket: Bucket, runtime: Runtime, ttl_ms: float | None) -> Snapshot:
+    """Take a snapshot of the newest state: read the manifest, then the end of the WAL, then create
+    it.
+    """
 
     def list_end(draft: Draft[Manifest], manifest: Manifest) -> None:
         last = _wal_end(bucket, manifest)
         draft.message.wal_id_last_seen = max(draft.message.wal_id_last_seen, last)
 
-    return Snapshots(ManifestStore(bucket, runtime), runtime).create(ttl_s, edit=list_end)
+    return Snapshots(ManifestStore(bucket, runtime), runtime).create(ttl_ms, edit=list_end)
 
 
 def newest(bucket: Bucket, runtime: Runtime) -> State:
-    """What there is by now, kept by nobody; FileNotFoundError if there is no store.
-
-    A list that was made after a newer manifest may begin with a gap, where garbage collection was:
-    it would look as if the WAL had ended there.
-    """
-    store = ManifestStore(bucket, runtime)
-    manifest = _latest(store)
-    while True:
-        first = manifest.wal_id_last_compacted + 1
-        wal = list_wal(bucket, manifest)
-        before, manifest = manifest, _latest(store)
-        if manifest.wal_id_last_compacted == before.wal_id_last_compacted:
-            last = contiguous(first, (wal_id for wal_id, _ in wal))
-            return State(manifest, tuple(wal[: last - first + 1]))
+    """Return the newest state, without a snapshot; NotFoundError without a store."""
+    manifest, wal = newest_wal(bucket, ManifestStore(bucket, runtime))
+    return State(manifest, tuple(wal))
 
 
 def state_of(bucket: Bucket, manifest: Manifest) -> State:
-    """The state that was there when the manifest was written; CorruptError if it is not whole."""
+    """Return the state of when the manifest was written; CorruptError if it is not whole."""
     first, last = manifest.wal_id_last_compacted + 1, manifest.wal_id_last_seen
     wal = tuple(sst for sst in list_wal(bucket, manifest) if sst[0] <= last)
     if [wal_id for wal_id, _ in wal] != list(range(first, max(first, last + 1))):
-        raise CorruptError("wal", 0, f"SSTs {first} to {last} are due, but not all are there")
+        raise CorruptError("wal", 0, f"SSTs {first} to {last} are needed, but some are missing")
     return State(manifest, wal)
 
 
@@ -99,13 +90,17 @@ def plan_scan(
     task_size: int = TASK_SIZE,
     parallel: int = 1,
 ) -> list[ScanTask]:
-    """Tasks of about `task_size` bytes, or less so that there are `parallel` ones, if it pays.
+    """Plan tasks of about `task_size` bytes, or less so that there are `parallel` ones.
 
     None where no SST can hold a key of the range.
     """
-    units = [[(info, _source(info))] for info in state.manifest.l0 if _meets(info, start, stop)]
+    units = [
+        [(info, source_of(info.id, info))]
+        for info in state.manifest.l0
+        if _meets(info, start, stop)
+    ]
     for run in state.manifest.runs:
-        units.append([(info, _source(info)) for info in run.range(start, stop)])
+        units.append([(info, source_of(info.id, info)) for info in run.range(start, stop)])
         # The last one of a run says where it ends; the others end where the next one begins.
         units[-1] = [pair for pair in units[-1] if _meets(pair[0], start, stop)]
     levels = [[source for _, source in unit] for unit in units if unit]
@@ -123,21 +118,16 @@ def plan_scan(
 
 
 def scan_task(bucket: Bucket, task: ScanTask, runtime: Runtime) -> Iterator[Rows]:
-    """The live rows, in chunks.  FileNotFoundError: nobody has kept what was planned."""
+    """Yield the live rows, in chunks.  FileNotFoundError: no snapshot has protected an SST."""
     cache = Cache(HEADS_SIZE, runtime)
     fetched = fetch_wal(bucket, task.sources, task.start, task.stop, _WHOLE_SIZE_MAX, runtime)
-    streams = [_stream(bucket, cache, fetched, run, task) for run in task.sources]
+    size = max(_BATCH_SIZE // max(len(task.sources), 1), _READ_SIZE_LEAST)
+    bounds, sizes = (task.start, task.stop), {"read_size": size, "chunk_size": size}
+    streams = [read_run(bucket, cache, fetched, run, bounds, **sizes) for run in task.sources]
     for rows in merge(streams):
         live = without_tombstones(rows)
         if len(live):
             yield live
-
-
-def _latest(store: ManifestStore) -> Manifest:
-    current = store.latest()
-    if current is None:
-        raise FileNotFoundError("no store here: it has no manifest")
-    return current[1]
 
 
 def _wal_end(bucket: Bucket, manifest: Manifest) -> int:
@@ -157,26 +147,5 @@ def _task(
 
 
 def _meets(info: SstInfo, start: bytes, stop: bytes | None) -> bool:
-    """Whether an SST may hold keys of a range; no last key: another SST says where it ends."""
+    """Return whether an SST may hold keys of a range; the last key may be unknown."""
     return (stop is None or info.first_key < stop) and not (info.last_key and info.last_key < start)
-
-
-def _source(info: SstInfo) -> SourceSst:
-    name = level_name(info.id)
-    return SourceSst(name, info.size, info.filter_offset, info.row_count, info.first_key)
-
-
-def _stream(
-    bucket: Bucket,
-    cache: Cache,
-    fetched: dict[str, Rows],
-    unit: Iterable[SourceSst],
-    task: ScanTask,
-) -> Iterator[Rows]:
-    size = max(_BATCH_SIZE // len(task.sources), _READ_SIZE_LEAST)
-    for sst in unit:
-        if sst.name not in fetched:
-            table = table_of(bucket, cache, sst)
-            yield from table.scan(task.start, task.stop, read_size=size, chunk_size=size)
-        elif len(fetched[sst.name]):
-            yield fetched[sst.name]

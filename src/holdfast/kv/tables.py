@@ -1,17 +1,25 @@
-"""SSTs on a bucket, read in part: footer, index and filter once, then the blocks asked for.
+"""SSTs in a bucket, read in parts: footer, index and filter once, then blocks as needed.
 
-What was read and verified is kept in one cache, which is bounded by bytes and shared by all tables
-of a store.  A table holds nothing itself, so there may be a hundred thousand of them.
+Verified blocks are kept in one cache, with a limit in bytes, that all tables of a store share.  A
+table itself holds nothing, so there may be a hundred thousand of them.
+
+The compacted part of a store: the SSTs that one manifest names, from the newest to the oldest.
+
+L0 is a list of SSTs, each with any keys.  Below it are sorted runs, in which a key can be in one
+SST only.  A manifest may name a hundred thousand SSTs; a Table is created for those that are read.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
+import numpy as np
+
 from holdfast.bucket.bucket import Bucket
 from holdfast.errors import CorruptError
+from holdfast.formats.manifest import Manifest, Run, SstInfo
 from holdfast.formats.sst import (
     Block,
     Filter,
@@ -26,6 +34,7 @@ from holdfast.formats.sst import (
     footer_size,
     open_block,
 )
+from holdfast.kv.names import level_name
 from holdfast.runtime import Runtime
 
 Result = TypeVar("Result")
@@ -33,12 +42,12 @@ Result = TypeVar("Result")
 CACHE_SIZE = 64 * 2**20
 _TAIL_SIZE = 64 * 1024  # of most tables it holds filter, index and footer
 _READ_SIZE = 2**20
-_CHUNK_SIZE = 2 * 2**20  # of rows at once; memory for more would not be reused, but taken anew
+_CHUNK_SIZE = 2 * 2**20  # of rows at once; memory for more would not be reused
 _HEAD = -1
 
 
 class Cache:
-    """The most recently used things that fit into so many bytes."""
+    """A cache of recently used values, with a limit in bytes."""
 
     def __init__(self, size_max: int, runtime: Runtime) -> None:
         self._size_max, self.size = size_max, 0
@@ -47,7 +56,7 @@ class Cache:
         self._lock = runtime.lock()
 
     def get(self, key: tuple[str, int]) -> Any:
-        """What was put there, or None.  Takes no lock: what is evicted meanwhile is still found."""
+        """Return the cached value, or None.  Takes no lock: it may find evicted entries."""
         found = self._kept.get(key)
         if found is None:
             self.misses += 1
@@ -94,8 +103,8 @@ class Table:
     ) -> None:
         """`head_offset`: where the blocks end, if known; it saves a request.
 
-        `epoch`: whose SST this is.  Needed of an id of the WAL: when it was collected, a writer
-        that was fenced long ago can take it again, and what it puts there is not this SST.
+        `epoch` is that of the writer.  It is needed for an SST of the WAL: after garbage collection
+        has deleted it, a writer that was fenced long ago can create another SST with the same id.
         """
         self._bucket, self._cache, self.name, self.size = bucket, cache, name, size
         self._epoch = epoch
@@ -113,7 +122,7 @@ class Table:
         return self._head().index
 
     def get(self, key: bytes) -> Found | None:
-        """Value (None for a tombstone) and seq of a key; None if this table says nothing of it."""
+        """Return value (None for a tombstone) and seq of a key; None if it is not in this table."""
         head = self._head()
         if not head.filter.may_contain(key):
             return None
@@ -129,7 +138,7 @@ class Table:
         read_size: int | None = None,
         chunk_size: int | None = None,
     ) -> Iterator[Rows]:
-        """The rows with start <= key < stop in chunks; with `reverse`, the last chunk first.
+        """Yield the rows with start <= key < stop in chunks; with `reverse`, the last chunk first.
 
         A request reads about `read_size` bytes, and a chunk is made of about `chunk_size` of them.
         """
@@ -147,7 +156,7 @@ class Table:
                     yield rows
 
     def _rows(self, index: Index, numbers: range, data: memoryview, first: int) -> Rows:
-        """The rows of some blocks; `data` is the object from byte `first` on."""
+        """Return the rows of some blocks; `data` is the object from byte `first` on."""
         spans = [index.span(number) for number in numbers]
         blocks = [data[start - first : stop - first] for start, stop in spans]
         return decode_blocks(blocks, [start for start, _ in spans], where=self.name)
@@ -160,7 +169,7 @@ class Table:
                 lambda: open_block(self._read(start, stop), where=self.name, offset=start)
             )
             self._cache.put((self.name, number), found, found.size)
-        elif not found.is_listed:  # it is asked again, so it is worth it
+        elif not found.is_listed:  # it is read again, so the work pays
             found.list_keys()
             self._cache.put((self.name, number), found, found.size)
         return found
@@ -190,7 +199,9 @@ class Table:
         return Head(info, index, bloom), len(view) + 100 * len(index)
 
     def _sure(self, read: Callable[[], Result]) -> Result:
-        """What was read, if our SST is there afterwards: then it was there all the time."""
+        """Return what was read, if the same SST still exists afterwards: then it existed all the
+        time.
+        """
         try:
             found = read()
         except CorruptError:
@@ -205,22 +216,28 @@ class Table:
         start = max(0, self.size - _TAIL_SIZE)
         try:
             tail = self._bucket.get_range(self.name, start, self.size)
+            if footer_size(tail, where=self.name, size=self.size) > len(tail):  # of long keys
+                tail = self._bucket.get(self.name)
             info = decode_info(tail, self.size, where=self.name)
         except CorruptError:  # damaged, or of another size
             data = self._bucket.get(self.name)
             info = decode_info(data, len(data), where=self.name)
         if info.writer_epoch != self._epoch:
-            raise FileNotFoundError(f"{self.name} was collected, and taken by another writer")
+            raise FileNotFoundError(
+                f"{self.name} was collected, and created again by another writer"
+            )
 
     def _read(self, start: int, stop: int) -> bytes:
         data = self._bucket.get_range(self.name, start, stop)
         if len(data) != stop - start:
-            raise CorruptError(self.name, start + len(data), f"cut; {self.size} bytes are due")
+            raise CorruptError(
+                self.name, start + len(data), f"cut short; expected {self.size} bytes"
+            )
         return data
 
 
 def _groups(index: Index, numbers: range, read_size: int) -> list[range]:
-    """Blocks that are read with one request each time."""
+    """Return groups of blocks, each read with one request."""
     groups, first = [], numbers.start
     for number in numbers:
         if index.offsets[number + 1] - index.offsets[first] > read_size and number > first:
@@ -229,3 +246,59 @@ def _groups(index: Index, numbers: range, read_size: int) -> list[range]:
     if first < numbers.stop:
         groups.append(range(first, numbers.stop))
     return groups
+
+
+def differ(a: Manifest, b: Manifest) -> bool:
+    """Return whether two manifests name different levels."""
+    return a.wal_id_last_compacted != b.wal_id_last_compacted or not np.array_equal(
+        a.sst_ids, b.sst_ids
+    )
+
+
+class Levels:
+    """The SSTs of one manifest.  Never changes; any number of threads may read it."""
+
+    def __init__(self, manifest: Manifest, bucket: Bucket, cache: Cache) -> None:
+        self.manifest = manifest
+        self._bucket, self._cache = bucket, cache
+        self._l0 = [self._table(info) for info in manifest.l0]
+        # Of each run the tables that were asked for, by their place in it.
+        self._runs: list[tuple[Run, dict[int, Table]]] = [(run, {}) for run in manifest.runs]
+
+    def get(self, key: bytes) -> Found | None:
+        """Return the newest value (None: a tombstone) and seq of a key; None if there is none."""
+        for table in self._l0:
+            found = table.get(key)
+            if found is not None:
+                return found
+        for run, tables in self._runs:
+            place = run.find(key)
+            if place < 0:
+                continue
+            known = tables.get(place)
+            if known is None:
+                known = tables[place] = self._table(run[place])
+            found = known.get(key)
+            if found is not None:
+                return found
+        return None
+
+    def streams(
+        self, start: bytes, stop: bytes | None, *, reverse: bool = False
+    ) -> list[Iterator[Rows]]:
+        """Return one stream for each SST of L0 and for each run, the newest first."""
+        streams = [table.scan(start, stop, reverse=reverse) for table in self._l0]
+        for run, _ in self._runs:
+            infos = run.range(start, stop)
+            streams.append(self._chained(infos[::-1] if reverse else infos, start, stop, reverse))
+        return streams
+
+    def _chained(
+        self, infos: Sequence[SstInfo], start: bytes, stop: bytes | None, reverse: bool
+    ) -> Iterator[Rows]:
+        for info in infos:
+            yield from self._table(info).scan(start, stop, reverse=reverse)
+
+    def _table(self, info: SstInfo) -> Table:
+        name = level_name(info.id)
+        return Table(self._bucket, self._cache, name, info.size, info.filter_offset)

@@ -1,6 +1,6 @@
-"""Rows in any order, for a bulk load: sorted as far as memory goes, one run after the other.
+"""Rows in any order, for a bulk load: sorted in memory, one run after the other.
 
-Of a key that comes twice the last row counts: the last in its run, and the newest run.
+If a key occurs twice, the last row stays: the last in its run, and the newest run.
 
     write_runs(bucket, job, rows, ...)      runs of SSTs, the oldest first
     arrange(bucket, job, runs, ...)         what to commit: one run if that is cheap, else several
@@ -16,15 +16,14 @@ from holdfast.bucket.bucket import Bucket
 from holdfast.formats.sst import Rows
 from holdfast.formats.sst.rows import booleans, numbers
 from holdfast.kv.bulk import BulkJob, write_sorted
-from holdfast.kv.names import level_name
-from holdfast.kv.ordering import sort_order
-from holdfast.kv.plans import SourceSst
+from holdfast.kv.merging import sort_order
+from holdfast.kv.plans import source_of
 from holdfast.kv.tasks import SstMeta, Task, merge_task
 from holdfast.runtime import Runtime
 
 RUN_SIZE = 256 << 20
 JOINED_SIZE_MAX = 64 << 20
-_CHUNK_ROWS = 1 << 16  # what is taken from a sorted run at once, so that it is not there twice
+_CHUNK_ROWS = 1 << 16  # taken from a sorted run at once, so that memory does not hold it twice
 
 Run = tuple[SstMeta, ...]
 
@@ -57,7 +56,7 @@ def arrange(
     unique: bool = False,
     joined_size_max: int = JOINED_SIZE_MAX,
 ) -> list[list[SstMeta]]:
-    """Runs, the newest first: one if no two overlap, or if all are small enough to merge here.
+    """Return runs, the newest first: one if no two overlap, or all are small enough to merge.
 
     With `unique`, ValueError if two runs have a key in common, or too much would have to be read
     to know.
@@ -70,7 +69,7 @@ def arrange(
         return [_joined(bucket, job, held[::-1], runtime, unique)]
     if unique:
         raise ValueError(
-            "whether a key comes twice cannot be told: the key ranges of partitions overlap; use "
+            "cannot check for duplicate keys: the key ranges of partitions overlap; use "
             "frame.repartitionByRange('key') before the write"
         )
     return [list(run) for run in held[::-1]]
@@ -79,8 +78,8 @@ def arrange(
 def _joined(
     bucket: Bucket, job: BulkJob, runs: Sequence[Run], runtime: Runtime, unique: bool
 ) -> list[SstMeta]:
-    """One run of several, the newest first."""
-    sources = tuple(tuple(map(_source, run)) for run in runs)
+    """Join several runs, the newest first, into one."""
+    sources = tuple(tuple(source_of(sst.id, sst.info) for sst in run) for run in runs)
     merged = merge_task(
         bucket,
         Task(
@@ -99,14 +98,8 @@ def _joined(
     )
     kept = sum(sst.info.row_count for sst in merged.ssts)
     if unique and kept != merged.row_count:
-        raise _twice(f"{merged.row_count - kept} keys")
+        raise _duplicate(str(merged.row_count - kept))
     return list(merged.ssts)
-
-
-def _source(sst: SstMeta) -> SourceSst:
-    info = sst.info
-    name = level_name(sst.id)
-    return SourceSst(name, info.size, info.filter_offset, info.row_count, info.first_key)
 
 
 def _gathered(chunks: Iterable[Rows], size_max: int) -> Iterator[Rows]:
@@ -123,10 +116,10 @@ def _gathered(chunks: Iterable[Rows], size_max: int) -> Iterator[Rows]:
 
 
 def _sorted_chunks(rows: Rows, unique: bool) -> Iterator[Rows]:
-    """Rows in key order, of each key the last."""
+    """Yield rows in key order, the last row of each key."""
     order = sort_order(rows.keys)
     for start in range(0, len(order), _CHUNK_ROWS):
-        # One row more tells whether the last key of the chunk comes again.
+        # One more row shows whether the last key of the chunk occurs again.
         places = order[start : start + _CHUNK_ROWS + 1]
         count = min(_CHUNK_ROWS, len(places))
         keys = rows.keys.take(numbers(places))
@@ -134,12 +127,12 @@ def _sorted_chunks(rows: Rows, unique: bool) -> Iterator[Rows]:
         again = booleans(pc.equal(keys[1:], keys[:-1]))
         last[: len(again)] = ~again[:count]
         if unique and not last.all():
-            raise _twice(repr(keys[int(np.flatnonzero(~last)[0])].as_py()[:100]))
+            raise _duplicate(repr(keys[int(np.flatnonzero(~last)[0])].as_py()[:100]))
         kept = numbers(places[:count][last])
         yield Rows(rows.keys.take(kept), rows.values.take(kept), rows.seqs.take(kept))
 
 
-def _twice(what: str) -> ValueError:
+def _duplicate(what: str) -> ValueError:
     return ValueError(
-        f"{what} came twice; with duplicates=last, the last row of the last partition would count"
+        f"duplicate keys: {what}; set duplicates=last to keep the last row of the last partition"
     )

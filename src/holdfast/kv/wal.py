@@ -1,12 +1,16 @@
 """The write-ahead log of a store: SSTs with contiguous ids, written by one writer at a time.
 
-1. An id is created once.  Who loses it reads what won: a newer epoch means that we are fenced.
-2. Of a writer's ids, n is not begun before n - max_parallel_writes is acknowledged.  So a row of
-   as many fences as that stops every older writer, whatever it has in flight.
-3. An SST counts as written when it was created and the epoch was ours afterwards.  Of a slot
-   that garbage collection may have emptied meanwhile, the creation alone proves nothing.
+1. An id is created once.  A writer that finds it taken reads the SST: a newer epoch means that it
+   is fenced.
+2. A writer does not start id n before id n - parallel_writes_max is acknowledged.  So that many
+   consecutive fences stop every older writer, with all its writes in flight.
+3. An SST counts as written when it was created and the epoch was ours afterwards.  Garbage
+   collection keeps fences: while they exist, an older writer is refused, however long it was
+   frozen, and whatever its clocks show.  See docs/decisions/0016-fences-are-kept.md.
 """
 
+from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 
 from holdfast.bucket.bucket import Bucket
@@ -17,10 +21,12 @@ from holdfast.kv.names import wal_name
 from holdfast.runtime import Runtime, process_id
 
 FENCE_LOSSES_MAX = 10_000
+_FENCES_AT_ONCE = 64
+FENCE_SIZE = 128  # bytes; an SST with a row has at least 210.  A listing shows nothing else
 
 
 class Window:
-    """Which ids may be begun: those less than `parallel` above the last of an unbroken row."""
+    """The ids that may be started: at most `parallel` above the last contiguous one."""
 
     def __init__(self, next_id: int, parallel: int) -> None:
         if parallel < 1:
@@ -34,14 +40,14 @@ class Window:
         return self.next_id - self._parallel <= self.last_done
 
     def take(self) -> int:
-        """The next id, begun by this call."""
+        """Take the next id."""
         if not self.has_room:
             raise ValueError(f"{self._parallel} writes are in flight already")
         self.next_id += 1
         return self.next_id - 1
 
     def done(self, wal_id: int) -> None:
-        """`wal_id` is written; `last_done` moves on as far as the row is unbroken."""
+        """Record that `wal_id` is written; `last_done` is the last contiguous id."""
         self._done.add(wal_id)
         while self.last_done + 1 in self._done:
             self.last_done += 1
@@ -49,44 +55,52 @@ class Window:
 
 
 class Tenure:
-    """What a writer knows of its epoch being the current one, and since when."""
+    """Until when a writer knows that its epoch is the current one."""
 
     def __init__(
         self, store: ManifestStore, runtime: Runtime, epoch: int, gc_min_age_ms: int, known_ms: int
     ) -> None:
-        """`known_ms`: the monotonic time before the manifest was read that had our epoch."""
+        """`known_ms` is the monotonic time before the manifest with our epoch was read."""
         self.epoch = epoch
         self._store, self._runtime = store, runtime
         self._gc_min_age_ms, self._known_ms = gc_min_age_ms, known_ms
+        self._lead_ms = runtime.now_ms() - runtime.monotonic_ms()
 
     def confirm(self) -> None:
-        """FencedError unless what was created just now went to a slot that was never another's.
+        """Raise FencedError unless no other writer can have used the id of the created object.
 
-        Whoever fences us does so after the last time we knew better, and what they write is kept
-        for `gc_min_age`, by the store's clock.  Half of that, by ours, is time enough.
+        A newer writer fences us after the last time that we knew our epoch to be current.  Its
+        fences refuse our writes while they exist.  This is the second guard, for fences that were
+        deleted: its SSTs are kept for `gc_min_age`, by the store's clock.  Within half of that
+        time, by our clock, they cannot have been deleted.  If our clocks disagree about the time
+        that has passed, the process was frozen, and neither counts.
         """
-        if self._runtime.monotonic_ms() - self._known_ms >= self._gc_min_age_ms / 2:
+        now_ms = self._runtime.monotonic_ms()
+        jump_ms = abs(self._runtime.now_ms() - now_ms - self._lead_ms)
+        if now_ms - self._known_ms >= self._gc_min_age_ms / 2 or jump_ms >= self._gc_min_age_ms / 4:
             self.check()
 
     def check(self) -> None:
-        """Look whether the epoch is still ours; FencedError if it is not."""
+        """Check that the epoch is still ours; FencedError if it is not."""
         before_ms = self._runtime.monotonic_ms()
         current = self._store.latest()
         found = current[1].writer_epoch if current else None
         self.compare(found, before_ms)
 
     def compare(self, found: int | None, before_ms: int) -> None:
-        """The same, of a manifest that was read after `before_ms`."""
+        """Check a manifest that was read after `before_ms`."""
         if found is None:
-            raise FencedError("the store is gone: it has no manifest any more")
+            raise FencedError("the store was deleted: it has no manifest")
         if found != self.epoch:
             raise FencedError(f"writer {self.epoch} was fenced: writer {found} has taken over")
-        self._known_ms = max(self._known_ms, before_ms)
+        if before_ms >= self._known_ms:
+            self._known_ms = before_ms
+            self._lead_ms = self._runtime.now_ms() - self._runtime.monotonic_ms()
 
 
 @dataclass(frozen=True, slots=True)
 class WalWriter:
-    """Writes SSTs under one epoch.  Any number of threads may, each with an id of its own."""
+    """Writes SSTs under one epoch.  Any number of threads may use it, each with its own id."""
 
     bucket: Bucket
     runtime: Runtime
@@ -94,13 +108,15 @@ class WalWriter:
     process: int = field(default_factory=process_id)
 
     def write(self, wal_id: int, rows: Rows) -> int:
-        """Make these rows durable as SST `wal_id`, and know that every reader will see them.
+        """Make these rows durable as SST `wal_id`.  When it returns, every reader will see them.
 
         Return the object's size.  FencedError if another writer has taken over.  After any other
         error, whether the rows will be seen is unknown.
         """
         if process_id() != self.process:
-            raise NotOwnerError("this is a fork of the process that opened the store")
+            raise NotOwnerError(
+                "this is a fork of the process that opened the store; open it again here"
+            )
         epoch, name = self.tenure.epoch, wal_name(wal_id)
         data = encode(rows, epoch, self.runtime)
         try:
@@ -111,18 +127,24 @@ class WalWriter:
         return len(data)
 
     def _lost(self, name: str, data: bytes) -> None:
-        """Return if what won is our own after all; else raise what that means."""
+        """Return if the SST that has the id is ours after all; else raise FencedError or
+        CorruptError.
+        """
         epoch, winner = self.tenure.epoch, winner_of(self.bucket, name, data)
-        if winner is None:  # gone again, so it was old, and so are we
+        if winner is None:  # deleted again, so it was old, and so is this writer
             self.tenure.check()
         elif winner > epoch:
             raise FencedError(f"writer {epoch} was fenced by writer {winner} at {name}")
         if winner != epoch:
-            raise CorruptError(name, 0, f"taken by writer {winner}, who is fenced by {epoch}")
+            raise CorruptError(name, 0, f"taken by writer {winner}, which is fenced by {epoch}")
 
 
 class Fencing:
-    """Takes the WAL over, one create at a time: `count` fences in a row stop all older writers."""
+    """Takes the WAL over: `count` contiguous fences stop older writers.
+
+    A round creates all that are missing at once.  A death in between leaves a gap, and no fence
+    lies more than `count` above it: the next writer fences it.
+    """
 
     def __init__(
         self, bucket: Bucket, runtime: Runtime, epoch: int, start: int, count: int
@@ -132,43 +154,49 @@ class Fencing:
 
     @property
     def done(self) -> bool:
-        return self._row == self._count
+        return self._row >= self._count
 
     def run(self) -> int:
-        """Fence; the id of the last fence.  Everything above it is ours."""
-        while not self.done:
-            self.step()
+        """Write the fences; return the id of the last one.  Higher ids are for this writer."""
+        with closing(self._runtime.workers(min(self._count, _FENCES_AT_ONCE))) as workers:
+            while not self.done:
+                missing = range(self.next_id, self.next_id + self._count - self._row)
+                self._settle(workers.map(self._create, missing))
         return self.next_id - 1
 
     def step(self) -> bool:
-        """Try the next id; whether it became a fence.  FencedError if a newer writer has it."""
-        name = wal_name(self.next_id)
-        data = encode(EMPTY, self.epoch, self._runtime)
+        """Try the next id; return whether it is a fence.  FencedError: a newer writer has it."""
+        self._settle([self._create(self.next_id)])
+        return self._row > 0
+
+    def _create(self, wal_id: int) -> bool:
+        """Return whether this id is a fence now; False: an older writer has it."""
+        name, data = wal_name(wal_id), encode(EMPTY, self.epoch, self._runtime)
         try:
             create(self._bucket, name, data, self.epoch)
         except FileExistsError:
-            self._lost(name, data)
-        else:
-            self._row += 1
-        self.next_id += 1
-        return self._row > 0
+            winner = winner_of(self._bucket, name, data)
+            if winner is not None and winner > self.epoch:
+                raise FencedError(
+                    f"writer {self.epoch} was fenced by writer {winner} at {name}"
+                ) from None
+            return winner == self.epoch
+        return True
 
-    def _lost(self, name: str, data: bytes) -> None:
-        winner = winner_of(self._bucket, name, data)
-        if winner == self.epoch:
-            self._row += 1
-            return
-        if winner is not None and winner > self.epoch:
-            raise FencedError(f"writer {self.epoch} was fenced by writer {winner} at {name}")
-        self._row, self._losses = 0, self._losses + 1
+    def _settle(self, fences: Sequence[bool]) -> None:
+        """Count the fences at the end of the row, after those of the next ids were tried."""
+        for is_fence in fences:
+            self._row = self._row + 1 if is_fence else 0
+            self._losses += not is_fence
+        self.next_id += len(fences)
         if self._losses >= FENCE_LOSSES_MAX:
             raise LockedError(
-                f"a busy writer was faster {self._losses} times in a row; stop it, then open again"
+                f"a busy writer was faster {self._losses} times; stop it, then open the store again"
             )
 
 
 def encode(rows: Rows, epoch: int, runtime: Runtime) -> bytes:
-    """A WAL SST, with an id of its own: no two creations have the same bytes."""
+    """Encode an SST of the WAL with a unique id: no two have the same bytes."""
     unique_id = runtime.new_id().bytes
     return encode_sst(rows, writer_epoch=epoch, unique_id=unique_id, kind=Kind.WAL)
 
@@ -178,9 +206,9 @@ def create(bucket: Bucket, name: str, data: bytes, epoch: int) -> None:
 
 
 def winner_of(bucket: Bucket, name: str, data: bytes) -> int | None:
-    """The epoch of the SST that is there instead of `data`; None if it is gone again.
+    """Return the epoch of the SST that has the name instead of `data`; None if it was deleted.
 
-    It is our own epoch only if it is our own write, the reply to which was lost.
+    It is our own epoch only if the SST is our own write, whose reply was lost.
     """
     try:
         found = bucket.get(name)

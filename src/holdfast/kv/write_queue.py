@@ -1,39 +1,41 @@
 """Writes on their way from memory to the WAL: grouped, written in parallel, acknowledged in order.
 
-Rows enter the active memtable.  A flush takes what has gathered and writes it as one SST; whoever
-waits for a row runs the flush in their own thread, if the window has room, and one flush serves
-all who wait.  Invariants:
+Rows enter the active memtable.  A flush writes the memtables as one SST.  A thread that waits for a
+row runs the flush itself, if the window has room, and one flush serves all threads that wait.
+Invariants:
 
-1. A write is acknowledged after the SST that holds it is in the WAL for good; unless `ordered` is
-   False, after all SSTs with smaller ids are, too.
+1. A write is acknowledged after its SST is durable in the WAL; unless `ordered` is False, after
+   all SSTs with smaller ids are durable, too.
 2. The rows of one write are in one SST.  Sequence numbers rise from row to row, and from id to id.
-3. After a failed flush nothing more is begun.  What is in flight ends as it may.
+3. After a failed flush no other flush starts.  Flushes in flight may still succeed.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from holdfast.errors import FencedError, HoldfastError, PoisonedError
 from holdfast.formats.sst import Rows
-from holdfast.kv.flushes import Flush, Memtable
-from holdfast.kv.handles import Commit, WriteHandle
+from holdfast.handle import Handle
 from holdfast.kv.memtable import Layer, merged
-from holdfast.kv.options import Limits
+from holdfast.kv.options import Options
 from holdfast.kv.wal import Window
+from holdfast.kv.writes import Commit, Flush, Memtable, WriteHandle
+from holdfast.metrics import Histogram
 from holdfast.runtime import Runtime, Workers
 
 
 class WriteQueue:
     """Groups writes into SSTs.
 
-    `write(wal_id, rows)` makes an SST and returns its size; `landed(flush)` is told,
-    in the order of ids and under the lock, what is in the WAL; `changed()` that memory has changed.
+    `write(wal_id, rows)` creates an SST and returns its size.  `landed(flush)` is called in the
+    order of ids, with the lock held, for what is in the WAL; `changed()` when memory has changed.
     """
 
     def __init__(
         self,
-        limits: Limits,
+        limits: Options,
         runtime: Runtime,
+        handle: Handle,
         workers: Workers,
         *,
         first_id: int,
@@ -44,36 +46,42 @@ class WriteQueue:
     ) -> None:
         self.lock = runtime.lock()
         self._limits, self._runtime, self._workers = limits, runtime, workers
+        self._handle, self._monotonic = handle, runtime.monotonic
         self._write, self._landed, self._changed = write, landed, changed
-        self.window = Window(first_id, limits.max_parallel_writes)
+        self.window = Window(first_id, limits.parallel_writes_max)
         self.seq = last_seq
         self.active = Memtable({})
         self._frozen: deque[Memtable] = deque()  # the oldest first
         self._in_flight: deque[Flush] = deque()
         self._waiting_bytes = 0  # of frozen and in flight
-        self._background = 0  # flushes that workers have been asked for
+        self._background = 0  # flushes that workers will run
         self._room = runtime.condition(self.lock)
-        self.refusal: Exception | None = None  # why nothing is taken any more
         self.has_lost = False  # rows that were never acknowledged
-        self._hesitant = False  # refusal, or no room: look twice before taking a row
+        self.flushes = self.flushed_bytes = 0
+        self.seconds = Histogram()  # from the first put of a flush until it is durable
+        self._hesitant = False  # there is a refusal, or no room: check before a row is taken
 
     # Rows come in
 
     def put(self, key: bytes, value: bytes | None, size: int) -> WriteHandle:
-        """One row, already checked."""
+        """Add one row, already checked."""
         with self.lock:
             if self._hesitant:
                 self._wait_for_room()
             seq = self.seq = self.seq + 1
             active = self.active
+            if not active.size:
+                active.began = self._monotonic()
             active.rows[key] = (value, seq)
             active.size += size
             if active.size >= self._limits.flush_bytes:
                 self._overflow()
             return WriteHandle(seq, active.commits[0], self)
 
-    def put_all(self, rows: Iterable[tuple[bytes, bytes | None]], size: int) -> WriteHandle:
-        """Several rows that stay together; the last of a key counts."""
+    def put_all(
+        self, keys: Sequence[bytes], values: Sequence[bytes | None], size: int
+    ) -> WriteHandle:
+        """Add several rows that stay together; the last row of a key counts."""
         with self.lock:
             if self._hesitant:
                 self._wait_for_room()
@@ -82,11 +90,11 @@ class WriteQueue:
                 self.freeze()
                 self.active.alone = True
             active = self.active
-            taken = active.rows
-            seq = self.seq
-            for key, value in rows:
-                seq += 1
-                taken[key] = (value, seq)
+            if not active.size:
+                active.began = self._monotonic()
+            seq = self.seq + len(keys)
+            seqs = range(self.seq + 1, seq + 1)
+            active.rows.update(zip(keys, zip(values, seqs, strict=True), strict=True))
             self.seq = seq
             active.size += size
             if alone or active.size >= self._limits.flush_bytes:
@@ -94,7 +102,7 @@ class WriteQueue:
             return WriteHandle(seq, active.commits[0], self)
 
     def freeze(self) -> None:
-        """With the lock: let the active memtable take no more rows, so that views can keep it."""
+        """Freeze the active memtable, so that views can keep it.  Call it with the lock."""
         active = self.active
         if not active.rows:
             return
@@ -106,37 +114,39 @@ class WriteQueue:
             joined = merged(active, older)
             self._waiting_bytes += joined.size - older.size - active.size
             active = Memtable(joined.rows, joined.size)
-            active.commits, active.last_seq = commits, self.seq
+            active.commits, active.last_seq, active.began = commits, self.seq, older.began
         self._frozen.append(active)
         self.active = Memtable({})
         self._changed()
 
     def unwritten(self) -> list[Layer]:
-        """With the lock: what is not in the WAL yet, the newest first; first the active one."""
+        """Return the memtables that are not in the WAL yet, the active one first.  Call it with the
+        lock.
+        """
         flying = (memtable for flush in self._in_flight for memtable in flush.memtables)
         return [self.active, *reversed(self._frozen), *reversed(list(flying))]
 
     # Flushes go out
 
     def begin(self) -> Flush | None:
-        """Take what has gathered, if the window has room; None if there is nothing to do."""
+        """Start a flush, if the window has room; None if there is nothing to do."""
         with self.lock:
             return self._begin()
 
     def run(self, flush: Flush) -> None:
-        """Write what was begun, and tell everyone.  It raises nothing but interruptions."""
+        """Write a flush and settle its commits.  Only interruptions are raised."""
         try:
             flush.sst_size = self._write(flush.wal_id, flush.gather())
         except Exception as error:
             self._failed(flush, error)
         except BaseException:
-            self._failed(flush, PoisonedError("the thread that wrote for us was interrupted"))
+            self._failed(flush, PoisonedError("the thread that wrote this row was interrupted"))
             raise
         else:
             self._finished(flush)
 
     def wait(self, commit: Commit, timeout: float | None = None) -> None:
-        """Return when the commit is decided; flush in this thread if nobody else does."""
+        """Return when the commit is decided; flush in this thread if no other does."""
         deadline_ms = None if timeout is None else self._runtime.monotonic_ms() + timeout * 1000
         while True:
             with self.lock:
@@ -149,7 +159,7 @@ class WriteQueue:
                 self.run(flush)
 
     def subscribe(self, commit: Commit, callback: Callable[[], None]) -> None:
-        """Call back when the commit is decided; see that it will be."""
+        """Call `callback` when the commit is decided, and make sure that a flush will run."""
         with self.lock:
             if not commit.done:
                 if commit.callbacks is None:
@@ -160,37 +170,41 @@ class WriteQueue:
         callback()
 
     def flush(self, timeout: float | None = None) -> None:
-        """Return when all that was written before is durable; raise what hinders it."""
+        """Return when all rows written before are durable; raise the error of a failed flush."""
         with self.lock:
             flying = [commit for flush in self._in_flight for commit in flush.commits]
             frozen = [commit for memtable in self._frozen for commit in memtable.commits]
             active = self.active.commits if self.active.rows else []
-            if self.refusal is not None:
-                raise self.refusal
+            self._handle.check_write()
         for commit in [*flying, *frozen, *active]:
             self.wait(commit, timeout)
             if commit.error is not None:
                 raise commit.error
 
     def tick(self) -> None:
-        """Have flushed what has gathered since the last tick."""
+        """Flush the rows of the last interval."""
         with self.lock:
             self._flush_soon()
 
-    def refuse(self, refusal: Exception) -> None:
-        """Take nothing from now on, and give up what was not begun."""
+    def refuse(self, refusal: HoldfastError) -> None:
+        """Refuse rows from now on, and fail the flushes that have not started."""
         with self.lock:
-            if self.refusal is None:
-                self.refusal = refusal
-            self._hesitant = True
-            called = self._give_up(self.refusal)
+            self._handle.refuse(refusal)
+            called = self._give_up()
         _call(called)
 
-    def disown(self, refusal: Exception) -> None:
-        """In a forked child: new locks, and nothing is taken, written or waited for."""
+    def close(self) -> None:
+        """Refuse everything from now on, and fail the flushes that have not started."""
+        with self.lock:
+            self._handle.close()
+            called = self._give_up()
+        _call(called)
+
+    def disown(self, refusal: HoldfastError) -> None:
+        """Replace the locks in a forked child, and refuse every write and wait."""
         self.lock = self._runtime.lock()
         self._room = self._runtime.condition(self.lock)
-        self.refusal, self._hesitant = refusal, True
+        self._handle.refusal, self._hesitant = refusal, True
         memtables = [*self._frozen, self.active]
         commits = [commit for flush in self._in_flight for commit in flush.commits]
         for commit in [*commits, *(one for memtable in memtables for one in memtable.commits)]:
@@ -203,7 +217,7 @@ class WriteQueue:
     # With the lock held
 
     def _begin(self) -> Flush | None:
-        if self.refusal is not None or not self.window.has_room:
+        if self._handle.refusal is not None or not self.window.has_room:
             return None
         self.freeze()
         if not self._frozen:
@@ -227,7 +241,7 @@ class WriteQueue:
         return group
 
     def _may_join(self, older: Memtable, newer: Memtable) -> bool:
-        """Small ones are joined as they come, so that reads need not look into many."""
+        """Return whether to join two small memtables, so that reads look into few."""
         size = older.size + newer.size
         return (
             not (older.alone or newer.alone)
@@ -238,22 +252,21 @@ class WriteQueue:
     def _overflow(self) -> None:
         self.freeze()
         self._flush_soon()
-        self._hesitant = self._is_full or self.refusal is not None
+        self._hesitant = self._is_full or self._handle.refusal is not None
 
     @property
     def _is_full(self) -> bool:
-        return self._waiting_bytes >= self._limits.max_unflushed_bytes
+        return self._waiting_bytes >= self._limits.unflushed_bytes_max
 
     def _wait_for_room(self) -> None:
-        while self.refusal is None and self._is_full:
+        while self._handle.refusal is None and self._is_full:
             self._flush_soon()
             self._room.wait()
-        if self.refusal is not None:
-            raise self.refusal
+        self._handle.check_write()
         self._hesitant = False
 
     def _wait_for(self, commit: Commit, deadline_ms: float | None) -> bool:
-        """Wait until something happened to the commit; False if it is too late."""
+        """Wait for a change of the commit; False after the timeout."""
         left = None if deadline_ms is None else (deadline_ms - self._runtime.monotonic_ms()) / 1000
         if left is not None and left <= 0:
             return False
@@ -263,17 +276,17 @@ class WriteQueue:
         try:
             commit.changed.wait(left)
         except BaseException:
-            commit.changed.notify()  # we may have been called to flush for the others
+            commit.changed.notify()  # this thread may have been chosen to flush for the others
             raise
         finally:
             commit.waiting -= 1
         return True
 
     def _flush_soon(self) -> None:
-        """Ask a worker, unless enough are at it."""
-        if self.refusal is not None or not (self.active.rows or self._frozen):
+        """Have a worker flush, unless enough of them do."""
+        if self._handle.refusal is not None or not (self.active.rows or self._frozen):
             return
-        if self._background < self._limits.max_parallel_writes:
+        if self._background < self._limits.parallel_writes_max:
             self._background += 1
             self._workers.submit(self._flush_in_background)
 
@@ -287,7 +300,9 @@ class WriteQueue:
             self.run(flush)
 
     def _call_next(self) -> None:
-        """If somebody waits for what nobody has begun, and there is room, let one of them begin."""
+        """If a thread waits for a flush that has not started, and there is room, have one of them
+        start it.
+        """
         if not self.window.has_room:
             return
         for memtable in (*self._frozen, self.active):
@@ -301,8 +316,9 @@ class WriteQueue:
         if self._frozen and self._frozen[0].size >= self._limits.flush_bytes:
             self._flush_soon()
 
-    def _give_up(self, error: Exception) -> list[Callable[[], None]]:
-        """Decide all that was not begun, and forget it."""
+    def _give_up(self) -> list[Callable[[], None]]:
+        """Settle the flushes that have not started with the refusal, and drop them."""
+        self._hesitant = True
         memtables = [*self._frozen, self.active]
         self.has_lost |= any(memtable.rows for memtable in memtables)
         self._waiting_bytes -= sum(memtable.size for memtable in self._frozen)
@@ -311,7 +327,7 @@ class WriteQueue:
         self._room.notify_all()
         self._changed()
         waiting = [commit for memtable in memtables for commit in memtable.commits]
-        return [callback for commit in waiting for callback in commit.settle(error)]
+        return [callback for commit in waiting for callback in commit.settle(self._handle.refusal)]
 
     # Outcomes
 
@@ -321,10 +337,14 @@ class WriteQueue:
             self.window.done(flush.wal_id)
             if not self._limits.ordered_acks:
                 called += [call for commit in flush.commits for call in commit.settle(None)]
-            # Behind one that failed nothing lands, though it may have been acknowledged.
+            # After a failed flush no later one becomes visible, though it may have been
+            # acknowledged.
             while self._in_flight and self._in_flight[0].wal_id <= self.window.last_done:
                 landed = self._in_flight.popleft()
                 self._waiting_bytes -= landed.size
+                self.flushes += 1
+                self.flushed_bytes += landed.sst_size
+                self.seconds.observe(self._monotonic() - landed.memtables[0].began)
                 self._landed(landed)
                 called += [call for commit in landed.commits for call in commit.settle(None)]
             self._changed()
@@ -334,9 +354,7 @@ class WriteQueue:
 
     def _failed(self, flush: Flush, error: Exception) -> None:
         with self.lock:
-            if self.refusal is None:
-                self.refusal = _refusal(error)
-            self._hesitant = True
+            self._handle.refuse(_refusal(error))
             called = [call for commit in flush.commits for call in commit.settle(error)]
             self.has_lost = True
             if flush in self._in_flight:  # unless one before it has failed
@@ -344,17 +362,19 @@ class WriteQueue:
             if self._limits.ordered_acks:
                 while self._in_flight and self._in_flight[-1].wal_id > flush.wal_id:
                     later = self._in_flight.pop().commits
-                    called += [call for commit in later for call in commit.settle(self.refusal)]
-            called += self._give_up(self.refusal)
+                    called += [
+                        call for commit in later for call in commit.settle(self._handle.refusal)
+                    ]
+            called += self._give_up()
         _call(called)
 
 
-def _refusal(error: Exception) -> Exception:
-    """What everyone is told from now on."""
+def _refusal(error: Exception) -> HoldfastError:
+    """Return what later calls raise after a write failed with `error`."""
     if isinstance(error, FencedError):
         return error
-    told = error if isinstance(error, HoldfastError | OSError) else repr(error)
-    refusal = PoisonedError(f"an earlier write failed ({told}); close and reopen the store")
+    cause = error if isinstance(error, HoldfastError | OSError) else repr(error)
+    refusal = PoisonedError(f"an earlier write failed ({cause}); close and reopen the store")
     refusal.__cause__ = error
     return refusal
 

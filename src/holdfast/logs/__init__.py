@@ -1,1 +1,1 @@
-"""Three write-ahead logs behind one small protocol."""
+"""Three formats of write-ahead logs with one protocol: holdfast.logs.log."""

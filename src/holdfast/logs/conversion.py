@@ -1,29 +1,31 @@
-"""A log made into one of another format, or of its own with other segments.
+"""Convert a log to another format, or to its own with other segments.
 
-Entries go from `Guest.scan` to `Log.append` as Arrow batches, whatever the two formats are; what a
-log has besides them goes along (holdfast.logs.origin).
+Entries go from `LogReader.scan` to `Log.append` as Arrow batches, for any two formats.
+What a log has besides entries is converted too (holdfast.logs.origin).
 
 Invariants:
-1. The target is made in TARGET.converting, and gets its name only when every entry of it was
+1. The target is created in TARGET.converting.  It gets its name only after every entry was
    compared with the source.
-2. Killed at any moment and called again, a conversion goes on behind the last entry that is durable
-   in the target.  The result is the same.
-3. Indexes stay what they are.  Only Raft entries that name another index than they have keep the
-   one they name: all are shifted alike, and the report tells.
+2. After a crash the same call continues after the last entry that is durable in the target.  The
+   result is the same.  If the source was trimmed or rolled back since, the call begins again.
+3. Indexes do not change.  The exception are Raft entries whose payload names another index: they
+   keep that index.  All are shifted alike, and the report says by how much.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from holdfast.disk import Disk, OsDisk, Path
-from holdfast.errors import CorruptError, HoldfastError
-from holdfast.logs.log import Guest, Inspectable, Log
-from holdfast.logs.open import FORMATS, Format, format_of
-from holdfast.logs.origin import Origin, read_origin, write_origin
+from holdfast.errors import ChangedError, CorruptError, ExistsError, HoldfastError
+from holdfast.logs.comparing import aligned, difference
+from holdfast.logs.format import HasBelongings, LogFormat
+from holdfast.logs.log import Log, LogReader
+from holdfast.logs.opening import FORMATS, format_named, format_of
+from holdfast.logs.origin import ORIGIN, Origin, read_origin, write_origin
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -31,13 +33,14 @@ if TYPE_CHECKING:
 _SUFFIX = ".converting"
 _CHUNK_SIZE_MAX = 2**20  # of one append: large enough for its sync to cost next to nothing
 _CHUNKS_PER_SEGMENT_MIN = 8
+_ATTEMPTS_MAX = 10  # to convert a log while its owner removes entries
 
 OnProgress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Conversion:
-    """What was made of what.  Entry i of the source is entry i + shift of the target."""
+    """The result of a conversion.  Entry i of the source is entry i + shift of the target."""
 
     source: str
     target: str
@@ -47,10 +50,10 @@ class Conversion:
     last_index: int
     shift: int
     entries: int
-    resumed_after: int  # entries that an earlier run had made before it was interrupted
+    resumed_after: int  # entries that an interrupted run had copied
     files: int  # that hold entries
     size: int
-    verdict: Literal["equal"] = "equal"  # whatever else would be an error
+    verdict: Literal["equal"] = "equal"  # anything else raises
 
 
 def convert_log(
@@ -61,26 +64,48 @@ def convert_log(
     on_progress: OnProgress = lambda done, total: None,
     **options: Any,
 ) -> Conversion:
-    """Make `target` a log of this format with all entries of `source`, and compare the two.
+    """Create `target`, a log of this format with all entries of `source`, and compare the two.
 
-    `options` are those of the format's own class.  `on_progress` is told how many entries were
-    copied and compared, and how often that is to be done in all.  The source may be in use; what
-    is appended to it meanwhile is not copied.  CorruptError at damage: repair the source first.
+    `options` are those of the format's own class.  `on_progress` gets the number
+    of entries copied and compared, and the total of both.  The source may be in use; entries that
+    are appended meanwhile are not copied.  If the owner removes some meanwhile, the conversion
+    starts again; ChangedError if it has done so too often.  CorruptError at damage: repair the
+    source first.
     """
-    if format not in FORMATS:
-        raise ValueError(f"no log format {format!r}; there are {', '.join(FORMATS)}")
-    kind, old, new = FORMATS[format], OsDisk(source), OsDisk(target)
-    making = OsDisk(new.path + _SUFFIX)
-    old_kind = format_of(old)
-    with closing(_open_sound(old, old_kind)) as guest:
-        origin = _origin_of(old, old_kind, guest)
-        is_done = _is_done(new, kind, origin, guest)
+    kind, old, new = format_named(format), OsDisk(source), OsDisk(target)
+    for attempt in range(1, _ATTEMPTS_MAX + 1):
+        try:
+            return _convert(old, new, kind, on_progress, options)
+        except ChangedError as error:
+            if attempt == _ATTEMPTS_MAX:
+                raise ChangedError(
+                    f"the owner of {old} has removed entries {attempt} times while they were "
+                    "converted; run again, or register a replica first, for which `trim` waits"
+                ) from error
+    raise AssertionError("the last attempt raises or returns")
+
+
+def _convert(
+    old: OsDisk, new: OsDisk, kind: LogFormat, on_progress: OnProgress, options: dict[str, Any]
+) -> Conversion:
+    making, old_kind = OsDisk(new.path + _SUFFIX), format_of(old)
+    with closing(_open_sound(old, old_kind)) as source_log:
+        origin = _origin_of(old, old_kind, source_log)
+        is_done = _is_done(new, kind, origin, source_log)
         made = new if is_done else making
-        before = _count(guest)
+        before = _count(source_log)
         if not is_done:
-            before = carry_over(guest, making, kind, origin, on_progress, **options)
+            before = carry_over(source_log, making, kind, origin, on_progress, **options)
             _compare_belongings(making, kind, origin)
-        shift = _compare(guest, made, kind, on_progress)
+        try:
+            shift = _compare(source_log, made, kind, on_progress)
+        except _UnequalError:
+            if is_done or not before:
+                raise
+            # The source was rolled back since the interrupted run.
+            _clear(making, origin)
+            before = carry_over(source_log, making, kind, origin, on_progress, **options)
+            shift = _compare(source_log, made, kind, on_progress)
         sizes = _segment_sizes(made, kind)
         if not is_done:
             directory, _, name = new.path.rpartition("/")
@@ -90,10 +115,10 @@ def convert_log(
             target=new.path,
             source_format=old_kind.name,
             target_format=kind.name,
-            first_index=guest.first_index,
-            last_index=guest.last_index,
+            first_index=source_log.first_index,
+            last_index=source_log.last_index,
             shift=shift,
-            entries=_count(guest),
+            entries=_count(source_log),
             resumed_after=before,
             files=len(sizes),
             size=sum(sizes),
@@ -101,59 +126,97 @@ def convert_log(
 
 
 def carry_over(
-    guest: Guest,
+    source_log: LogReader,
     disk: Disk,
-    kind: Format,
+    kind: LogFormat,
     origin: Origin,
     on_progress: OnProgress = lambda done, total: None,
     **options: Any,
 ) -> int:
-    """Append what the log in `disk` has not yet of a guest's entries; return how many it had."""
-    _refuse_strangers(disk, kind)
-    options = {"first_index": guest.first_index, **options}
+    """Append the entries that the log in `disk` lacks; return how many it had."""
+    _refuse_other_logs(disk, kind)
+    options = {"first_index": source_log.first_index, **options}
     segment_size = options.get("segment_size_max", _CHUNKS_PER_SEGMENT_MIN * _CHUNK_SIZE_MAX)
     chunk_size = min(segment_size // _CHUNKS_PER_SEGMENT_MIN, _CHUNK_SIZE_MAX)
-    with closing(_open_target(disk, kind, origin, options)) as log:
-        before = done = _resume(log, disk, origin, guest)
-        write_origin(disk, origin)
-        on_progress(done, 2 * _count(guest))
-        for batch in guest.scan(guest.first_index + done):
-            for payloads in _chunks(batch.column("payload"), chunk_size):
-                _append(log, payloads, guest.first_index + done, kind)
-                done += len(payloads)
-                on_progress(done, 2 * _count(guest))
-    return before
+    begun = read_origin(disk)
+    if begun and begun.source == origin.source and begun.first_index != origin.first_index:
+        _clear(disk, origin)  # the source was trimmed since, or a run was killed here
+    for _ in range(2):
+        with closing(_open_target(disk, kind, origin, options)) as log:
+            before = _resume(log, disk, origin, source_log)
+            if before is not None:
+                _copy(source_log, log, kind, disk, origin, before, chunk_size, on_progress)
+                return before
+        _clear(disk, origin)
+    raise AssertionError("a log that was cleared can be filled")
+
+
+def _copy(
+    source_log: LogReader,
+    log: Log,
+    kind: LogFormat,
+    disk: Disk,
+    origin: Origin,
+    done: int,
+    chunk_size: int,
+    on_progress: OnProgress,
+) -> None:
+    write_origin(disk, origin)
+    on_progress(done, 2 * _count(source_log))
+    for batch in source_log.scan(source_log.first_index + done):
+        for payloads in _chunks(batch.column("payload"), chunk_size):
+            _append(log, payloads, source_log.first_index + done, kind)
+            done += len(payloads)
+            on_progress(done, 2 * _count(source_log))
+
+
+def _clear(disk: Disk, origin: Origin) -> None:
+    """Remove the entries that an interrupted run has copied: the source has other ones now."""
+    lock = disk.lock()
+    try:
+        write_origin(disk, replace(origin, first_index=0))  # if this is interrupted, begin with it
+        disk.remove(*(name for name in _files_below(disk, "") if name != ORIGIN))
+        disk.remove(ORIGIN)
+    finally:
+        lock.release()
+
+
+def _files_below(disk: Disk, directory: str) -> Iterator[str]:
+    above = f"{directory}/" if directory else ""
+    for name in disk.directories(directory):
+        yield from _files_below(disk, above + name)
+    yield from (above + name for name in disk.list(directory))
 
 
 # The two ends
 
 
-def _open_sound(disk: Disk, kind: Format) -> Guest:
-    guest = kind.open_read_only(disk)
-    if isinstance(guest, Inspectable) and guest.damage:
-        damage = guest.damage[0]
-        guest.close()
+def _open_sound(disk: Disk, kind: LogFormat) -> LogReader:
+    source_log = kind.open_reader(disk)
+    if source_log.damage:
+        damage = source_log.damage[0]
+        source_log.close()
         raise CorruptError(damage.file, damage.offset, f"{damage.why}; repair the log first")
-    return guest
+    return source_log
 
 
-def _origin_of(disk: Disk, kind: Format, guest: Guest) -> Origin:
+def _origin_of(disk: Disk, kind: LogFormat, source_log: LogReader) -> Origin:
     earlier = read_origin(disk)
     belongings = dict(earlier.belongings) if earlier else {}
-    if kind.belongings is not None:
-        belongings[kind.name] = kind.belongings(guest)
-    return Origin(str(disk), guest.first_index, belongings)
+    if isinstance(kind, HasBelongings):
+        belongings[kind.name] = kind.belongings(source_log)
+    return Origin(str(disk), source_log.first_index, belongings)
 
 
-def _open_target(disk: Disk, kind: Format, origin: Origin, options: dict[str, Any]) -> Log:
+def _open_target(disk: Disk, kind: LogFormat, origin: Origin, options: dict[str, Any]) -> Log:
     belongings = origin.belongings.get(kind.name)
-    if kind.open_with is None or belongings is None:
-        return kind.open(disk, **options)
-    return kind.open_with(disk, belongings, **options)
+    if isinstance(kind, HasBelongings) and belongings is not None:
+        return kind.open_with(disk, belongings, **options)
+    return kind.open_writer(disk, **options)
 
 
-def _is_done(disk: Disk, kind: Format, origin: Origin, guest: Guest) -> bool:
-    """Was this very conversion finished before, by one that could not say so any more?"""
+def _is_done(disk: Disk, kind: LogFormat, origin: Origin, source_log: LogReader) -> bool:
+    """Return whether this conversion was finished before, by a process that was killed then."""
     try:
         disk.list()
     except FileNotFoundError:
@@ -161,13 +224,13 @@ def _is_done(disk: Disk, kind: Format, origin: Origin, guest: Guest) -> bool:
     made = read_origin(disk)
     if made and (made.source, made.first_index) == (origin.source, origin.first_index):
         found = format_of(disk)
-        with closing(found.open_read_only(disk)) as copy:
-            if found is kind and _count(copy) == _count(guest):
+        with closing(found.open_reader(disk)) as copy:
+            if found is kind and _count(copy) == _count(source_log):
                 return True
-    raise FileExistsError(f"{disk} exists: convert into a new directory")
+    raise ExistsError(f"{disk} exists: convert into a new directory")
 
 
-def _refuse_strangers(disk: Disk, kind: Format) -> None:
+def _refuse_other_logs(disk: Disk, kind: LogFormat) -> None:
     try:
         found = [other.name for other in FORMATS.values() if other.owns(disk)]
     except FileNotFoundError:
@@ -176,20 +239,17 @@ def _refuse_strangers(disk: Disk, kind: Format) -> None:
         raise HoldfastError(f"{disk} holds a {found[0]} log, not a {kind.name} one; remove it")
 
 
-def _resume(log: Log, disk: Disk, origin: Origin, guest: Guest) -> int:
-    """How many entries are there already; those of another conversion are refused."""
+def _resume(log: Log, disk: Disk, origin: Origin, source_log: LogReader) -> int | None:
+    """Return how many entries were copied already; None if the source no longer has them.
+
+    Entries of another conversion are refused.
+    """
     count, begun = _count(log), read_origin(disk)
-    if begun is None and not count:
-        return 0
-    if begun is None or begun.source != origin.source:
+    if count and (begun is None or begun.source != origin.source):
         whose = f"of {begun.source}" if begun else "that no conversion has made"
         raise HoldfastError(f"{disk} holds entries {whose}; remove it, or name another target")
-    if begun.first_index != origin.first_index or count > _count(guest):
-        raise HoldfastError(
-            f"{origin.source} holds {guest.first_index}..{guest.last_index}, but when it was being "
-            f"converted it began at {begun.first_index}, and {count} entries are copied; remove "
-            f"{disk} to begin anew"
-        )
+    if count > _count(source_log) or (not count and log.first_index != source_log.first_index):
+        return None
     return count
 
 
@@ -210,35 +270,38 @@ def _chunks(payloads: "pa.Array", size_max: int) -> "Iterator[pa.Array]":
         start = stop
 
 
-def _append(log: Log, payloads: "pa.Array", first: int, kind: Format) -> None:
-    """All of them; or all before the first that does not fit, and an error that names that one."""
+def _append(log: Log, payloads: "pa.Array", first: int, kind: LogFormat) -> None:
+    """Append all; or those before the first that is not valid, and raise an error that names it."""
     try:
         log.append(payloads)
     except ValueError as error:
         if len(payloads) == 1:
-            raise ValueError(f"entry {first} has no place in a {kind.name} log: {error}") from error
+            raise ValueError(
+                f"entry {first} cannot be stored in a {kind.name} log: {error}"
+            ) from error
         half = len(payloads) // 2
         _append(log, payloads.slice(0, half), first, kind)
         _append(log, payloads.slice(half), first + half, kind)
 
 
-def _compare(guest: Guest, disk: Disk, kind: Format, on_progress: OnProgress) -> int:
-    """Hold each entry and its index to the source; return by how much indexes are shifted."""
-    count = _count(guest)
-    with closing(kind.open_read_only(disk)) as copy:
-        shift = copy.first_index - guest.first_index
+def _compare(source_log: LogReader, disk: Disk, kind: LogFormat, on_progress: OnProgress) -> int:
+    """Compare each entry and its index with the source; return the shift of indexes."""
+    count = _count(source_log)
+    with closing(kind.open_reader(disk)) as copy:
+        shift = copy.first_index - source_log.first_index
         if _count(copy) != count:
             raise _unequal(disk, f"{_count(copy)} entries instead of {count}")
         done, last = 0, copy.last_index + 1
-        pairs = _aligned(guest.scan(stop=guest.first_index + count), copy.scan(stop=last))
+        pairs = aligned(source_log.scan(stop=source_log.first_index + count), copy.scan(stop=last))
         for one, two in pairs:
-            first, size = guest.first_index + done, one.num_rows
+            first, size = source_log.first_index + done, one.num_rows
             indexes = np.arange(first, first + size)
             for batch, offset in ((one, 0), (two, shift)):
                 if not np.array_equal(batch.column("index").to_numpy(), indexes + offset):
                     raise _unequal(disk, f"other indexes from {first} on")
-            if not one.column("payload").equals(two.column("payload")):
-                raise _unequal(disk, f"another payload of entry {first + _difference(one, two)}")
+            row = difference(one, two)
+            if row is not None:
+                raise _unequal(disk, f"another payload of entry {first + row}")
             done += size
             on_progress(count + done, 2 * count)
         if done != count:
@@ -246,43 +309,27 @@ def _compare(guest: Guest, disk: Disk, kind: Format, on_progress: OnProgress) ->
     return shift
 
 
-def _segment_sizes(disk: Disk, kind: Format) -> list[int]:
-    with closing(kind.open_read_only(disk)) as copy:
-        return [one.size for one in copy.segments()] if isinstance(copy, Inspectable) else []
+def _segment_sizes(disk: Disk, kind: LogFormat) -> list[int]:
+    with closing(kind.open_reader(disk)) as copy:
+        return [one.size for one in copy.segments()]
 
 
-def _compare_belongings(disk: Disk, kind: Format, origin: Origin) -> None:
+def _compare_belongings(disk: Disk, kind: LogFormat, origin: Origin) -> None:
     wanted = origin.belongings.get(kind.name)
-    if wanted is None or kind.belongings is None:
+    if wanted is None or not isinstance(kind, HasBelongings):
         return
-    with closing(kind.open_read_only(disk)) as copy:
+    with closing(kind.open_reader(disk)) as copy:
         if kind.belongings(copy) != wanted:
             raise _unequal(disk, f"it has {kind.belongings(copy)} instead of {wanted}")
 
 
-def _aligned(
-    ones: "Iterable[pa.RecordBatch]", twos: "Iterable[pa.RecordBatch]"
-) -> "Iterator[tuple[pa.RecordBatch, pa.RecordBatch]]":
-    """Two scans as pairs of batches of one length, as far as both go."""
-    rest, others = iter(ones), iter(twos)
-    one, two = next(rest, None), next(others, None)
-    while one is not None and two is not None:
-        size = min(one.num_rows, two.num_rows)
-        yield one.slice(0, size), two.slice(0, size)
-        one = one.slice(size) if size < one.num_rows else next(rest, None)
-        two = two.slice(size) if size < two.num_rows else next(others, None)
-
-
-def _difference(one: "pa.RecordBatch", two: "pa.RecordBatch") -> int:
-    import pyarrow.compute as pc
-
-    equal = pc.equal(one.column("payload"), two.column("payload"))
-    return int(np.argmin(equal.to_numpy(zero_copy_only=False)))
+class _UnequalError(CorruptError):
+    """The target is not equal to its source."""
 
 
 def _unequal(disk: Disk, what: str) -> CorruptError:
-    return CorruptError(str(disk), 0, f"not equal to what it was made of: {what}")
+    return _UnequalError(str(disk), 0, f"not equal to its source: {what}")
 
 
-def _count(log: Guest) -> int:
+def _count(log: LogReader) -> int:
     return log.last_index + 1 - log.first_index

@@ -1,17 +1,22 @@
-"""`origin.json`: where a converted log came from, and what it had there besides its entries.
+"""`origin.json`: the source of a converted log, and what the source had besides entries.
 
-What a log of another format has no place for is kept here, by the name of the format that has: so a
-log that is converted there and back again is the same log.
+Some formats store more than entries.  This file keeps that by the name of the format, so that a log
+that is converted to another format and back is the same log.
 """
 
-import json
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from holdfast.disk import Disk
 from holdfast.errors import CorruptError
+from holdfast.side_files import read_side_file, write_side_file
 
 ORIGIN = "origin.json"
+_FIELDS = {"source": str, "first_index": int, "belongings": dict}
+_ADVICE = (
+    "no entry depends on it, but a conversion does: convert the source again, or remove the file "
+    "and with it what the source had besides entries"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,23 +27,18 @@ class Origin:
 
 
 def write_origin(disk: Disk, origin: Origin) -> None:
-    disk.create(ORIGIN, json.dumps(asdict(origin), indent=1).encode(), replace=True)
+    write_side_file(disk, ORIGIN, asdict(origin))
 
 
 def read_origin(disk: Disk) -> Origin | None:
-    """None if this log was not converted from another."""
-    try:
-        file = disk.open(ORIGIN)
-    except FileNotFoundError:
+    """Return the origin of a converted log; None if the log was not converted.
+
+    CorruptError if the file is damaged or was edited.
+    """
+    value = read_side_file(disk, ORIGIN, _FIELDS, _ADVICE)
+    if value is None:
         return None
-    try:
-        value = json.loads(bytes(file.map()))
-        origin = Origin(value["source"], value["first_index"], value["belongings"])
-    except (KeyError, TypeError, ValueError) as error:
-        raise CorruptError(ORIGIN, 0, f"not the record of a conversion: {error!r}") from error
-    finally:
-        file.close()
-    kinds = type(origin.source), type(origin.first_index), type(origin.belongings)
-    if kinds != (str, int, dict) or not all(type(b) is dict for b in origin.belongings.values()):
-        raise CorruptError(ORIGIN, 0, f"not the record of a conversion: {value!r:.200}")
+    origin = Origin(**value)
+    if not all(type(one) is dict for one in origin.belongings.values()):
+        raise CorruptError(ORIGIN, 0, f"not the belongings of a log: {value!r:.200}; {_ADVICE}")
     return origin

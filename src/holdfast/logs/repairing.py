@@ -1,11 +1,11 @@
-"""What the repair of every log has in common: a plan that says what would be lost, before it is.
+"""Plans of repairs: what would be kept and what would be lost.
 
-Indexes stay contiguous and keep their meaning, so a damaged stretch cannot simply be left out:
-either what comes before it is kept, or what comes after.
+Indexes stay contiguous, so a damaged range cannot be left out: the entries before it are kept, or
+the entries after it.
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, Self, TypeVar
 
 from holdfast.errors import ChangedError, HoldfastError
@@ -27,14 +27,19 @@ class RepairPlan(Generic[Step]):
     steps: tuple[Step, ...]
     kept: Span  # the log's first and last index afterwards
     lost: tuple[Span, ...]
-    unknown: tuple[str, ...]  # files that may hold more, of whatever index or key
+    unknown: tuple[str, ...]  # files that may hold more, with unknown indexes or keys
+    side_files: tuple[Damage, ...] = field(default=(), kw_only=True)  # these are set aside
+
+    @property
+    def is_needed(self) -> bool:
+        return bool(self.damage or self.side_files)
 
     @property
     def lossless(self) -> bool:
         return not self.lost and not self.unknown
 
     def refuse_if_changed(self, now: Self) -> None:
-        """Only what was shown to someone is carried out."""
+        """Raise if the log has changed since this plan was made."""
         if now != self:
             raise HoldfastError("the log has changed since this repair was planned; plan it again")
 
@@ -59,11 +64,11 @@ def settled(look: Callable[[], Plan]) -> Plan:
 
 def check_keep(keep: Keep) -> None:
     if keep not in ("before", "after"):
-        raise ValueError(f"keep is 'before' or 'after' the damage, not {keep!r}")
+        raise ValueError(f"keep must be 'before' or 'after' the damage, not {keep!r}")
 
 
 def less_kept(spans: Iterable[Span], kept: Span) -> tuple[Span, ...]:
-    """These spans, in the order of their beginnings, merged, and without what is kept."""
+    """Return these spans merged, in order, without what is kept."""
     merged: list[Span] = []
     for first, last in spans:
         for a, b in ((first, min(last, kept[0] - 1)), (max(first, kept[1] + 1), last)):

@@ -1,4 +1,4 @@
-"""Which segments may go.  A decision, not a deed: the log carries it out."""
+"""Choose the segments that may be removed.  `Log.trim` removes them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,24 +10,26 @@ from holdfast.logs.replicas import Replica
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """What is wanted gone: a segment goes when any of these says so and no replica needs it."""
+    """Limits of a log.  A segment is removed if one of them names it and no replica needs it."""
 
     before: int | None = None  # segments that hold only entries below this index
     age_max_ms: int | None = None  # segments whose newest entry is older than this
-    size_max: int | None = None  # the oldest, until all segments together take no more than this
+    size_max: int | None = None  # the oldest, until all segments together take at most this
     acknowledged: bool = False  # segments that every registered replica has acknowledged
 
     def __post_init__(self) -> None:
         wants = [self.before, self.age_max_ms, self.size_max]
         if not self.acknowledged and all(want is None for want in wants):
-            raise ValueError("say what may go: before, age_max_ms, size_max or acknowledged")
+            raise ValueError(
+                "pass at least one limit: before, age_max_ms, size_max or acknowledged"
+            )
         if any(want is not None and want < 0 for want in wants):
-            raise ValueError("before, age_max_ms and size_max are not negative")
+            raise ValueError("before, age_max_ms and size_max must not be negative")
 
 
 @dataclass(frozen=True, slots=True)
-class Compaction:
-    """What compaction removed, or with a dry run would remove, and why it stopped there."""
+class Trim:
+    """What `trim` removed, or `plan_trim` would remove, and why it stopped there."""
 
     removed: tuple[SegmentInfo, ...]
     freed: int
@@ -37,10 +39,10 @@ class Compaction:
 
 def choose(
     segments: Sequence[SegmentInfo], limits: Retention, replicas: Sequence[Replica], now_ms: int
-) -> Compaction:
-    """The longest run of oldest segments that may go.  Never the active one, never a gap."""
+) -> Trim:
+    """Return the longest run of oldest segments that may be removed; never the active one."""
     if limits.acknowledged and not replicas:
-        raise ValueError("no replica is registered, so nothing can be called acknowledged")
+        raise ValueError("no replica is registered, so nothing is acknowledged")
     total, removed = sum(segment.size for segment in segments), []
     slowest = min(replicas, key=lambda replica: replica.acknowledged, default=None)
     stopped_by = "the active segment stays"
@@ -61,4 +63,4 @@ def choose(
         removed.append(segment)
         total -= segment.size
     first = segments[len(removed)].first_index if segments else 1
-    return Compaction(tuple(removed), sum(s.size for s in removed), first, stopped_by)
+    return Trim(tuple(removed), sum(s.size for s in removed), first, stopped_by)

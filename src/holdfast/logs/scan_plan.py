@@ -1,18 +1,18 @@
-"""A scan of a range of indexes as tasks that know nothing of each other, planned from headers.
+"""Plan a scan of a range of indexes as independent tasks, from headers alone.
 
-For whoever reads a log in many processes at once: the guest is opened in one of them, and each
-task is one segment, scanned elsewhere with the format's `scan_segment`.  The plan accounts for
-every index of the range: it lies in a task, or in a damage that opening found, or outside of the
-log.  Damage inside a segment that can be scanned is left to its scan, which sees it more exactly.
+To read a log in many processes, open a reader in one of them and plan.  Each task is one segment,
+scanned elsewhere with the format's `scan_segment`.  The plan accounts for every index of the range:
+it is in a task, or in damage that opening found, or outside of the log.  Damage inside a segment
+that can be scanned is left to its scan, which finds it more exactly.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise, zip_longest
 
-from holdfast.logs.log import Damage, Inspectable, SegmentInfo
+from holdfast.logs.log import INDEX_MAX, Damage, LogReader, SegmentInfo
 
-FOREVER = 2**63 - 1  # the stop of a range that is open
+FOREVER = INDEX_MAX + 1  # the stop of a range without an end
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,9 +24,9 @@ class ScanTask:
     stop: int
 
 
-def plan_scan(guest: Inspectable, start: int = 1, stop: int = FOREVER) -> list[ScanTask | Damage]:
-    """What there is to scan of start..stop-1, and what is known to be lost of it; in order."""
-    segments, damage = guest.segments(), guest.damage
+def plan_scan(reader: LogReader, start: int = 1, stop: int = FOREVER) -> list[ScanTask | Damage]:
+    """Return the tasks that scan start..stop-1, and the damage that is known in it, in order."""
+    segments, damage = reader.segments(), reader.damage
     plan: list[ScanTask | Damage] = [*_before(segments, damage, start)]
     doubts = _doubts(segments, damage)
     for segment, after in zip_longest(segments, segments[1:]):
@@ -41,10 +41,10 @@ def plan_scan(guest: Inspectable, start: int = 1, stop: int = FOREVER) -> list[S
 
 
 def _doubts(segments: Sequence[SegmentInfo], damage: Sequence[Damage]) -> dict[str, Damage]:
-    """Segments whose indexes cannot be relied on, and why.
+    """Return the segments whose indexes are not reliable, and why.
 
-    Damage that does not know what it affects is a header that contradicts its neighbour's, and
-    which of the two is wrong is open.
+    Damage without indexes is a header that contradicts its neighbour's; which of the two is wrong
+    is unknown.
     """
     vague = {one.file: one for one in damage if not one.first_index}
     doubts = {s.name: vague[s.name] for s in segments if s.name in vague}
@@ -57,7 +57,7 @@ def _doubts(segments: Sequence[SegmentInfo], damage: Sequence[Damage]) -> dict[s
 def _between(
     one: SegmentInfo, two: SegmentInfo, damage: Sequence[Damage], start: int, stop: int
 ) -> Iterator[Damage]:
-    """The gap that a missing or unreadable segment has left between two others."""
+    """Yield the gap that a missing or unreadable segment leaves between two others."""
     first, last = max(start, one.last_index + 1), min(stop, two.first_index) - 1
     if first <= last:
         about = [d for d in damage if _order(one.name) < _order(d.file) < _order(two.name)] or [
@@ -70,7 +70,7 @@ def _between(
 def _before(
     segments: Sequence[SegmentInfo], damage: Sequence[Damage], start: int
 ) -> Iterator[Damage]:
-    """Files in front of all that can be read.  What they held is known only to end there."""
+    """Yield the damage of files before the first readable segment; their indexes are unknown."""
     if segments and start < segments[0].first_index:
         first = _order(segments[0].name)
         yield from (d for d in damage if _order(d.file) < first)
@@ -79,7 +79,7 @@ def _before(
 def _behind(
     segments: Sequence[SegmentInfo], damage: Sequence[Damage], stop: int
 ) -> Iterator[Damage]:
-    """What was lost after all that can be read."""
+    """Yield the damage after the last readable segment."""
     last = segments[-1].last_index if segments else 0
     for one in damage:
         unread = not segments or _order(one.file) > _order(segments[-1].name)
@@ -90,5 +90,5 @@ def _behind(
 
 
 def _order(name: str) -> tuple[int, str]:
-    """Names of segments count up, and outgrow their width one day."""
+    """Return the order of a segment's name; numbers may outgrow their width."""
     return len(name), name

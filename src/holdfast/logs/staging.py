@@ -1,14 +1,14 @@
-"""Appends prepared by many and committed by one, exactly once, whole.
+"""Stage rows in many tasks, and append them in one owner: all or nothing, exactly once.
 
 Tasks anywhere stage their rows durably in files beside the log.  Then the log's owner commits:
 
-1. an intent names the staged files and the index at which their first entry will stand; from the
-   moment it is durable the commit happens, whatever crashes;
+1. an intent names the staged files and the index of their first entry; once it is durable, the
+   commit will happen, also after a crash;
 2. the entries are appended;
 3. the transaction's version is recorded, so that the same transaction appends nothing again;
 4. the intent, and then the staged files, are removed.
 
-After a crash between 1 and 4 `resume` carries on where the log ends; opening the log through
+After a crash between 1 and 4 `resume` continues where the log ends; opening the log through
 `open_log`, or the next commit, does that first.  Until then a reader may see a part of it.
 
     staging/JOB.PARTITION.ATTEMPT.arrow   an Arrow stream with a column `payload`, maybe `order`
@@ -43,7 +43,8 @@ __all__ = [
     "sweep",
 ]
 
-_INTENT = "staging/intent.json"
+DIRECTORY = "staging"
+_INTENT = f"{DIRECTORY}/intent.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +80,7 @@ def stage(
     *,
     new_id: Callable[[], UUID] = runtime.new_id,
 ) -> Staged:
-    """Make a task's rows durable beside the log.  No other attempt's file has this name."""
+    """Write a task's rows to a file of their own beside the log.  Durable when it returns."""
     import pyarrow as pa
 
     name = area(disk).new_name(job, partition, new_id)
@@ -98,7 +99,7 @@ def stage(
             writer.close()
         file.sync()
     except BaseException:
-        with suppress(OSError):  # the first error is the one to tell; sweep gets what stays
+        with suppress(OSError):  # the first error is reported; sweep removes what stays
             disk.remove(name)
         raise
     finally:
@@ -116,8 +117,8 @@ def commit(
 ) -> Committed | None:
     """Append all staged rows, by partition and row or, if `ordered`, by their column `order`.
 
-    None if the transaction was committed before.  When this raises after the intent was written,
-    the commit is still due: `resume` will finish it.
+    Return None if the transaction was committed before.  If this raises after the intent was
+    written, the commit is still due: `resume` will finish it.
     """
     resume(log, disk)
     here = area(disk)
@@ -138,14 +139,14 @@ def resume(log: Log, disk: Disk) -> Committed | None:
 
 
 def sweep(disk: Disk, job: str, *, now_ms: Callable[[], int] = runtime.now_ms) -> list[str]:
-    """StagingArea.sweep, but for what a commit under way needs."""
+    """Remove orphans of a job; see StagingArea.sweep.  What a commit needs stays."""
     intent = _read_intent(disk)
     return area(disk).sweep(job, needed=intent.files if intent else (), now_ms=now_ms)
 
 
 def area(disk: Disk) -> StagingArea:
-    """Where the tasks' rows are."""
-    return StagingArea(disk, "staging", ".arrow")
+    """Return the directory of the staged rows."""
+    return StagingArea(disk, DIRECTORY, ".arrow")
 
 
 def _carry_out(log: Log, disk: Disk, intent: _Intent) -> Committed:
@@ -153,12 +154,12 @@ def _carry_out(log: Log, disk: Disk, intent: _Intent) -> Committed:
     if done < 0:
         raise HoldfastError(
             f"an interrupted commit expects the log to reach {intent.first_index - 1}, but it ends "
-            f"at {log.last_index}: restore the log, or remove {_INTENT} to give that commit up"
+            f"at {log.last_index}: restore the log, or remove {_INTENT} to abandon that commit"
         )
     position = 0
     for payloads in _payloads(disk, intent):
         already = max(0, min(len(payloads), done - position))
-        _refuse_stranger(log, intent.first_index + position, payloads.slice(0, already))
+        _refuse_other(log, intent.first_index + position, payloads.slice(0, already))
         if already < len(payloads):
             log.append(payloads.slice(already))
         position += len(payloads)
@@ -170,7 +171,7 @@ def _carry_out(log: Log, disk: Disk, intent: _Intent) -> Committed:
 
 
 def _payloads(disk: Disk, intent: _Intent) -> "Iterator[pa.Array]":
-    """The rows in the order in which they are appended, in bounded arrays."""
+    """Yield the rows in the order in which they are appended, in bounded arrays."""
     import pyarrow as pa
 
     batches: Iterator[pa.RecordBatch]
@@ -206,13 +207,13 @@ def _read_staged(disk: Disk, name: str) -> "Iterator[pa.RecordBatch]":
         yield from pa.ipc.open_stream(pa.py_buffer(data))
 
 
-def _refuse_stranger(log: Log, first: int, payloads: "pa.Array") -> None:
-    """What stands where the commit was appending must be what it was appending."""
+def _refuse_other(log: Log, first: int, payloads: "pa.Array") -> None:
+    """Raise unless the entries at the commit's indexes are those of the commit."""
     for index, payload in enumerate(payloads.to_pylist(), first):
         if log.read(index) != payload:
             raise HoldfastError(
-                f"entry {index} was appended by someone else while a commit was interrupted; "
-                f"its rows are still in staging/.  Remove {_INTENT} to give that commit up"
+                f"entry {index} was appended by another program while a commit was interrupted; "
+                f"its rows are still in staging/.  Remove {_INTENT} to abandon that commit"
             )
 
 
@@ -244,7 +245,7 @@ def _read_intent(disk: Disk) -> _Intent | None:
 
 
 class _Sink:
-    """What Arrow needs of a file, on a File."""
+    """A File that Arrow can write to."""
 
     closed = False
 
@@ -261,4 +262,4 @@ class _Sink:
         return self._at
 
     def flush(self) -> None:
-        """Nothing is held back; durability is `File.sync`."""
+        """Do nothing: there is no buffer.  `File.sync` makes the rows durable."""

@@ -1,4 +1,4 @@
-"""Holdfast on Spark.  Importing this costs nothing: PySpark is imported by the first use."""
+"""Holdfast on Spark.  PySpark is imported at the first use."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -6,18 +6,18 @@ from typing import TYPE_CHECKING, Any
 from holdfast.errors import MissingError
 
 if TYPE_CHECKING:
-    from holdfast.spark.bars import read_bars
+    from holdfast.spark.bars import bars_frame
     from holdfast.spark.classcache import warm
     from holdfast.spark.kv_reader import pinned
     from holdfast.spark.sessions import session
     from holdfast.spark.sources import register
 
-__all__ = ["pinned", "read_bars", "register", "session", "warm"]
+__all__ = ["bars_frame", "pinned", "register", "session", "warm"]
 
 # No module has the name of what it holds: importing the module would hide the function.
 _HOMES = {
     "pinned": "holdfast.spark.kv_reader",
-    "read_bars": "holdfast.spark.bars",
+    "bars_frame": "holdfast.spark.bars",
     "register": "holdfast.spark.sources",
     "session": "holdfast.spark.sessions",
     "warm": "holdfast.spark.classcache",

@@ -1,8 +1,8 @@
-"""The columns of bars as Spark has them, and from numpy to Arrow without a loop over rows.
+"""The columns of bars in Spark, and their conversion from numpy to Arrow without a loop over rows.
 
 Spark has no unsigned numbers: the next wider signed type holds them, and DECIMAL(20,0) the widest.
-Its timestamps have microseconds; so a row's moment is `epoch_ns` BIGINT, nanoseconds since 1970,
-and `time` TIMESTAMP, cut to microseconds, is there for whoever asks for it.
+Its timestamps have microseconds.  So the time of a row is `epoch_ns` BIGINT, nanoseconds since
+1970; `time` TIMESTAMP, truncated to microseconds, is read on request.
 """
 
 from collections.abc import Sequence
@@ -59,28 +59,30 @@ _PACK = 1 << 12  # bars in a packed row
 
 
 def spark_schema(schema: Schema, columns: Sequence[str] | None) -> StructType:
-    """Of these columns, or of `symbol`, `epoch_ns` and all that the bucket has."""
+    """Return the schema of these columns, or of `symbol`, `epoch_ns` and those of the bucket."""
     if clash := _OWN.keys() & set(schema.names):
-        raise ValueError(f"the bucket has a column {clash.pop()!r}: no frame can have two of them")
+        raise ValueError(
+            f"the bucket has a column {clash.pop()!r}, a name that the data source needs itself"
+        )
     known = _OWN | {name: _TYPES[TYPES[code]] for name, code in schema.columns}
     chosen = (SYMBOL, EPOCH_NS, *schema.names) if columns is None else columns
     for name in chosen:
         if name not in known:
-            raise ValueError(f"set columns to some of {', '.join(known)}; there is no {name!r}")
+            raise ValueError(f"set columns to some of {', '.join(known)}; {name!r} does not exist")
     return StructType([StructField(name, known[name], False) for name in chosen])
 
 
-def refuse_other(given: StructType, ours: StructType) -> None:
-    """A schema that the user brings may choose and order columns, and no more."""
-    for mine, theirs in zip(ours, given, strict=True):
+def refuse_other(given: StructType, own: StructType) -> None:
+    """Check that the schema of a user only chooses and orders columns."""
+    for mine, theirs in zip(own, given, strict=True):
         if mine.dataType != theirs.dataType:
             raise ValueError(
-                f"{mine.name} is {mine.dataType.simpleString()}: cast it behind the read"
+                f"{mine.name} is {mine.dataType.simpleString()}: cast it after the read"
             )
 
 
 class Shape:
-    """Makes batches of exactly the schema that Spark was told."""
+    """Makes batches of the schema that Spark knows."""
 
     def __init__(self, schema: StructType, timeframe: str) -> None:
         self._schema = to_arrow_schema(schema, timezone="UTC")
@@ -88,11 +90,11 @@ class Shape:
 
     @property
     def stored(self) -> tuple[str, ...]:
-        """What must be read of the year files."""
+        """Return the columns to read from the year files."""
         return tuple(name for name in self._schema.names if name not in _OWN)
 
     def batches(self, symbols: Sequence[str], found: Sequence[Rows]) -> list[pa.RecordBatch]:
-        """The rows of some files, one after the other."""
+        """Return the rows of some files, one after the other."""
         columns = self._joined(found)
         counts = [len(rows.times_ns) for rows in found]
         codes = np.repeat(np.arange(len(symbols), dtype=np.int32), counts)
@@ -112,7 +114,7 @@ class Shape:
         return batches
 
     def _joined(self, found: Sequence[Rows]) -> dict[str, np.ndarray]:
-        """All columns but those that a symbol has in common."""
+        """Join all columns but those that are the same for a symbol."""
         times = np.concatenate([rows.times_ns for rows in found])
         columns = {EPOCH_NS: times}
         if TIME in self._schema.names:
@@ -126,8 +128,8 @@ class Shape:
 class PackedShape(Shape):
     """Makes rows of many bars of one symbol each, with arrays for columns.
 
-    Spark takes every row of a Python source apart in its slowest way.  Arrays pass as they are, and
-    `unpacked` makes rows of them in the code that Spark compiles for a query.
+    Spark converts rows of a Python source one by one, which is slow.  Arrays are passed as a whole,
+    and `unpacked` makes rows of them in the code that Spark compiles for a query.
     """
 
     def batches(self, symbols: Sequence[str], found: Sequence[Rows]) -> list[pa.RecordBatch]:
@@ -161,7 +163,7 @@ class PackedShape(Shape):
 
 
 def packed_schema(schema: StructType) -> StructType:
-    """The same with arrays of all but what a symbol has in common."""
+    """Return the schema with arrays for all columns but `symbol` and `timeframe`."""
     return StructType(
         [
             field
@@ -173,7 +175,7 @@ def packed_schema(schema: StructType) -> StructType:
 
 
 def unpacked(frame: DataFrame, columns: Sequence[str]) -> DataFrame:
-    """Rows of what was read packed: these columns, of which at least EPOCH_NS is there."""
+    """Return the rows of a packed frame, with these columns.  The frame needs EPOCH_NS."""
     at, value = "packed_at", "packed_epoch_ns"
     exploded = frame.select("*", F.posexplode(EPOCH_NS).alias(at, value))
     return exploded.select(
@@ -199,7 +201,7 @@ def _array(column: np.ndarray, wanted: pa.DataType) -> pa.Array:
 
 
 def can_hold(kind: DataType) -> bool:
-    """Has a bar such columns?"""
+    """Return whether a bar can have a column of this type."""
     if isinstance(kind, DecimalType):
         return kind.scale == 0 and kind.precision <= 20
     return isinstance(kind, StringType) or kind in _TYPES.values()

@@ -1,8 +1,8 @@
-"""Batch reads of bars: one state is pinned on the driver, and read in the workers.
+"""Batch reads of bars: the driver pins one state, the workers read it.
 
-A task has some year files, by symbol and year and about as many bytes as it should.  What is
-committed and not yet in the files travels with it.  See holdfast.bars.pinned for what happens when
-the store is written to meanwhile.
+A task reads some year files, by symbol and year, of about as many bytes as asked for.  Rows that
+are committed but not yet in the files travel with it.  See holdfast.bars.pinned for what happens
+when the store is written to meanwhile.
 """
 
 import time
@@ -15,15 +15,26 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from holdfast import runtime
-from holdfast.bars.pinned import UNSURE, Pin, PinnedFile, PinningReader, Stamp, Stamps, read_pinned
+from holdfast.bars import BarReader
+from holdfast.bars.pinned import (
+    UNSURE,
+    Pin,
+    PinnedFile,
+    Stamp,
+    Stamps,
+    read_pinned,
+    schema_of_any,
+    take_pin,
+)
 from holdfast.bars.query import Rows
 from holdfast.disk import OsDisk
+from holdfast.errors import NotFoundError
 from holdfast.spark.bar_columns import PackedShape, Shape, packed_schema, spark_schema
 from holdfast.spark.bar_options import BarOptions
-from holdfast.spark.workers import freeze_imports
+from holdfast.spark.workers import grouped, in_worker
 
 _CLOCK_STEP_NS = 20_000_000  # two changes within it may have the same time
-_FILE_COST = 1 << 16  # to open a file costs as much as to read so many bytes
+FILE_COST = 1 << 16  # to open a file costs as much as to read so many bytes
 _ROWS_MIN = 1 << 14  # small files share a batch
 
 
@@ -35,16 +46,16 @@ class BarPartition(InputPartition):
 
 
 def infer_schema(options: BarOptions) -> StructType:
-    """The columns of the first of the symbols that is there."""
-    with PinningReader(OsDisk(options.path)) as guest:
-        schema = guest.schema_of_any(options.symbols, options.timeframe, options.attributes)
+    """Return the columns of the first symbol that exists."""
+    with BarReader(OsDisk(options.path)) as reader:
+        schema = schema_of_any(reader, options.symbols, options.timeframe, options.attributes)
     if schema is None:
         raise _nothing(options)
     found = spark_schema(schema, options.columns)
     return packed_schema(found) if options.packed else found
 
 
-class BarReading(DataSourceReader):
+class BarFrameReader(DataSourceReader):
     """Reads one bucket each of some symbols."""
 
     def __init__(self, options: BarOptions, schema: StructType) -> None:
@@ -52,52 +63,49 @@ class BarReading(DataSourceReader):
 
     def partitions(self) -> Sequence[BarPartition]:
         pin = pin_bars(self._options)
-        if pin is None:
-            raise _nothing(self._options)
-        return [BarPartition(part) for part in share_out(pin, self._options.partition_bytes)]
+        return [BarPartition(part) for part in share_out(pin, self._options.max_partition_bytes)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        freeze_imports()
-        if isinstance(partition, BarPartition):  # else Spark's own, when nothing had to be read
+        if part := in_worker(partition, BarPartition):
             kind = PackedShape if self._options.packed else Shape
             shape = kind(self._schema, self._options.timeframe)
-            yield from read_batches(self._options.path, partition.pin, shape)
+            yield from read_batches(self._options.path, part.pin, shape)
 
 
-def pin_bars(options: BarOptions) -> Pin | None:
-    """One state of all that was asked for; None if there is no such bucket."""
-    disk = OsDisk(options.path)
-    with PinningReader(disk) as guest:
-        for _ in range(3):
-            pin = guest.pin(
-                options.symbols,
-                options.timeframe,
-                options.attributes,
-                span=options.span,
-                years=options.years,
-                stamps=stamps_of(options.path),
-            )
-            if pin is None or not any(_is_fresh(file) for file in pin.files):
-                break
+def pin_bars(options: BarOptions) -> Pin:
+    """Pin one state of all bars that were asked for.  NotFoundError if there is no such bucket."""
+    with BarReader(OsDisk(options.path)) as reader:
+        pin = _pin(reader, options)
+        for _ in range(2):
+            if not any(_is_fresh(file) for file in pin.files):
+                return pin
             time.sleep(1.5e-9 * _CLOCK_STEP_NS)
-    return pin and replace(pin, files=tuple(_distrusted(file) for file in pin.files))
+            pin = _pin(reader, options)
+    return replace(pin, files=tuple(_distrusted(file) for file in pin.files))
+
+
+def _pin(reader: BarReader, options: BarOptions) -> Pin:
+    pin = take_pin(
+        reader,
+        options.symbols,
+        options.timeframe,
+        options.attributes,
+        span=options.span,
+        years=options.years,
+        stamps=stamps_of(options.path),
+    )
+    if pin is None:
+        raise _nothing(options)
+    return pin
 
 
 def share_out(pin: Pin, size: int) -> list[Pin]:
-    """Cut a pin into parts of about so many bytes."""
-    groups: list[list[PinnedFile]] = []
-    filled = size
-    for file in pin.files:
-        if filled >= size:
-            groups.append([])
-            filled = 0
-        groups[-1].append(file)
-        filled += file.used + _FILE_COST
-    return pin.split(groups)
+    """Cut a pin into parts of about `size` bytes."""
+    return pin.split(grouped(pin.files, lambda file: file.used + FILE_COST, size))
 
 
 def read_batches(path: str, pin: Pin, shape: Shape) -> Iterator[pa.RecordBatch]:
-    """In a worker: all rows of a part of a pin."""
+    """Read all rows of a part of a pin, in a worker."""
     disk, stamps = OsDisk(path), stamps_of(path)
     symbols: list[str] = []
     found: list[Rows] = []
@@ -115,7 +123,7 @@ def read_batches(path: str, pin: Pin, shape: Shape) -> Iterator[pa.RecordBatch]:
 
 
 def stamps_of(root: str) -> Stamps:
-    """How to tell whether a file of this root has changed."""
+    """Return a function that finds whether a file of this root has changed."""
 
     def stamp(name: str) -> Stamp | None:
         try:
@@ -128,7 +136,7 @@ def stamps_of(root: str) -> Stamps:
 
 
 def _is_fresh(file: PinnedFile) -> bool:
-    """Changed just now: the next change might not be told from this one."""
+    """Report a change that is so recent that the next one may have the same time."""
     return file.stamp is not None and runtime.now_ns() - file.stamp.changed_ns < _CLOCK_STEP_NS
 
 
@@ -138,7 +146,10 @@ def _distrusted(file: PinnedFile) -> PinnedFile:
     return replace(file, stamp=file.stamp._replace(changed_ns=UNSURE))
 
 
-def _nothing(options: BarOptions) -> ValueError:
+def _nothing(options: BarOptions) -> NotFoundError:
+    """Return the error for a bucket that does not exist."""
     what = f"{options.timeframe}/{options.attributes}"
     whose = "no symbol" if options.symbols is None else f"none of {', '.join(options.symbols[:5])}"
-    return ValueError(f"{options.path}: {whose} has {what}; check symbols, timeframe, attributes")
+    return NotFoundError(
+        f"{options.path}: {whose} has {what}; check symbols, timeframe and attributes"
+    )

@@ -1,4 +1,4 @@
-"""The per-user directory for what can be made again: class caches, shims, zips for workers.
+"""The per-user cache directory: class caches, shims, zips for workers.
 
 It is `$HOLDFAST_CACHE`, else `$XDG_CACHE_HOME/holdfast`, else `~/.cache/holdfast`.  A file in it is
 either whole or absent, and deleting all of it costs time only.
@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 def cache_dir() -> Path:
-    """Where the cache is.  It may not exist yet."""
+    """Return the directory of the cache.  It may not exist yet."""
     if chosen := os.environ.get("HOLDFAST_CACHE"):
         return Path(chosen).absolute()
     base = os.environ.get("XDG_CACHE_HOME")
@@ -18,7 +18,7 @@ def cache_dir() -> Path:
 
 
 def write_atomically(path: Path, data: bytes, *, mode: int = 0o644) -> None:
-    """Put a whole file at `path`, unless the very same bytes are there already."""
+    """Write a whole file to `path`, unless it has the same bytes already."""
     if path.is_file() and path.read_bytes() == data:
         return
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,12 +1,12 @@
 """Spark's checkpoints, made durable before a sink commits.
 
-Spark does not sync what it writes there.  If the power went after a sink's commit and took the
-batch's offsets along, the next run would plan the batch anew, perhaps with other rows in it, and
-the sink, which knows the batch, would drop them.  Without the query's id it would take all batches
-a second time; without its state a query cannot go on at all.  So our sinks first sync what Spark
-has written of the batch: its offsets, the query's id, the files that a source has seen, the state.
+Spark does not sync its checkpoints.  A power cut after a sink's commit may lose the batch's
+offsets.  Then the next run plans the batch again, perhaps with other rows, and the sink, which has
+the batch, drops them.  Without the query's id the sink would take all batches a second time.
+Without its state a query cannot continue.  So Holdfast's sinks first sync what Spark has written of
+the batch: its offsets, the query's id, the files that a source has seen, the state.
 
-Checkpoints that are not on this machine's file systems are left to whoever keeps them.
+Checkpoints that are not on this machine's file systems are not synced here.
 """
 
 from contextlib import closing, suppress
@@ -15,18 +15,18 @@ from urllib.parse import unquote, urlsplit
 
 from holdfast.disk import OsDisk
 
-_SLACK_NS = 1_000_000_000  # file systems count time in steps of their own
+_SLACK_NS = 1_000_000_000  # the clocks of file systems are coarse
 
 
 def settle(location: str | None, batch: int) -> None:
-    """Make durable what has been written to a checkpoint since the batch before was committed."""
+    """Sync what was written to a checkpoint since the previous batch was committed."""
     root = _local(location)
     if root is None or not root.is_dir():
         return
     changed = _changed_since(root, _committed_ns(root, batch - 1) - _SLACK_NS)
     disk = OsDisk(str(root))
     for path in changed:
-        # Spark cleans old state up, in a thread of its own.
+        # Another thread of Spark removes old state.
         with suppress(FileNotFoundError), closing(disk.open(str(path.relative_to(root)))) as file:
             file.sync()
     above = OsDisk(str(root.parent))
@@ -48,7 +48,7 @@ def _local(location: str | None) -> Path | None:
 def _committed_ns(root: Path, batch: int) -> int:
     try:
         return (root / "commits" / str(batch)).stat().st_mtime_ns
-    except FileNotFoundError:  # the first of all, or Spark has cleaned up
+    except FileNotFoundError:  # the first batch, or Spark has removed it
         return 0
 
 

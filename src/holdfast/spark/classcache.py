@@ -1,16 +1,12 @@
-"""Spark's classes, loaded and linked ahead of time, so that a session starts sooner.
+"""Spark's classes, loaded and linked ahead of time, so that a session starts in half the time.
 
-Java can save the classes that a program has loaded and map them in at the next start (AppCDS, and
-from Java 25 the AOT cache).  Such a file belongs to one JVM and to one set of jars, so its name
-holds a digest of both: a file of that name is the right one, and a new Spark makes a new name.
+Java can save the classes that a program has loaded and map them at the next start (AppCDS, and from
+Java 25 the AOT cache).  Such a file belongs to one JVM and one set of jars.  Its name has a digest
+of both, so a new Spark or Java needs a new file.
 
-A file appears whole or not at all (written aside, synced, renamed), and one process at a time makes
-it.  Java itself checks it and starts without it when it does not fit.
-
-A session that finds no file leaves making it to a detached process of the lowest priority, which
-begins when the session's own process ends.  At that moment nobody waits for a result any more, so
-the first run is as fast as without it, and it needs no thread or timer inside the user's program.
-A program that is killed or never ends does not get there: it can call `warm()`.
+Only `warm()` (`holdfast spark warm`) trains a cache.  Sessions use it if it exists.  A file is
+complete or absent (written aside, synced, renamed), and one process at a time creates it.  Java
+checks the file, and starts without it if it does not fit.
 """
 
 import fcntl
@@ -18,8 +14,6 @@ import hashlib
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from holdfast.errors import UnsupportedError
@@ -28,55 +22,31 @@ from holdfast.spark.java import Java, find_java
 from holdfast.spark.jvm import class_path, module_flags, spark_home
 
 KEPT_MAX = 4
-"""A file is some 200 MB; the least recently used beyond these are removed."""
+"""A file has some 200 MB; of more files than this, the least recently used are deleted."""
 
 _AOT_MAJOR_MIN = 25
 _TRAINING_SECONDS_MAX = 900
 _NOT_FOR_TRAINING = ("PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET", "PYSPARK_SUBMIT_ARGS")
-_BACKGROUND = "from holdfast.spark.classcache import warm_quietly; warm_quietly()"
 
 
 def warm(java: Java | None = None) -> Path:
-    """Make the class cache of this Java and this Spark, unless it is there; return its path.
+    """Create the class cache of this Java and this Spark, if it is missing; return its path.
 
-    It takes about a minute.  When another process is making it, this waits for that
-    one.  UnsupportedError: this Java cannot make one; sessions work all the same.
+    This takes about a minute.  If another process is creating it, this call waits for that one.
+    UnsupportedError: this Java cannot create one; sessions work without it.
     """
     java = java or find_java()
     path = cache_path(java)
-    with _lock(path, blocking=True):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.with_suffix(".lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)  # the kernel releases it when its holder dies
         if not path.is_file():
             _make(java, path)
     return path
 
 
-def warm_quietly() -> None:
-    """`warm()` for the background: gives way to everyone, and fails at most once per Spark."""
-    os.nice(19)
-    java = find_java()
-    path = cache_path(java)
-    with _lock(path, blocking=False) as locked:
-        if locked and not path.is_file() and not _failure(path).exists():
-            _make(java, path)
-
-
-def warm_at_exit(java: Java) -> None:
-    """Start `warm_quietly` in a process that outlives this one.  To be called when it ends."""
-    path = cache_path(java)
-    # Without a place to write, it would fail after all the work, at every exit.
-    if path.exists() or _failure(path).exists() or not _can_write(path.parent):
-        return
-    subprocess.Popen(
-        [sys.executable, "-c", _BACKGROUND],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    ).returncode = 0  # it is meant to outlive us, so its Popen must not complain of that
-
-
 def cache_path(java: Java) -> Path:
-    """Where the class cache of this Java and of Spark's jars is, or would be."""
+    """Return the path of the class cache of this Java and Spark, whether it exists or not."""
     digest = hashlib.sha256()
     parts = [str(java.path.resolve()), java.banner, class_path(), *module_flags(java)]
     for jar in sorted((spark_home() / "jars").iterdir()):
@@ -88,7 +58,7 @@ def cache_path(java: Java) -> Path:
 
 
 def use_flags(java: Java) -> list[str]:
-    """The flags that start this Java with its class cache; none when there is no cache."""
+    """Return the flags that start this Java with its class cache; none if there is no cache."""
     path = cache_path(java)
     if not path.is_file():
         return []
@@ -98,15 +68,15 @@ def use_flags(java: Java) -> list[str]:
 
 
 def training_flags(java: Java, output: Path) -> list[str]:
-    """The flags with which this Java writes a class cache as it exits."""
+    """Return the flags with which this Java writes a class cache when it exits."""
     if java.major >= _AOT_MAJOR_MIN:
         return [f"-XX:AOTCacheOutput={output}"]
-    # It keeps classes alone, so what the second compiler would find out is of no use.
+    # The archive has only classes: the second compiler's work would be lost.
     return [f"-XX:ArchiveClassesAtExit={output}", "-XX:TieredStopAtLevel=1"]
 
 
 def _make(java: Java, path: Path) -> None:
-    """The caller holds the lock."""
+    """Train a cache.  The caller holds the lock."""
     for leftover in path.parent.glob(f"{path.stem}.part*"):
         leftover.unlink()
     part = path.with_suffix(f".part{path.suffix}")
@@ -119,7 +89,7 @@ def _make(java: Java, path: Path) -> None:
     )
     if run.returncode != 0 or not part.is_file():
         _failure(path).write_text(run.stderr, encoding="utf-8")
-        raise UnsupportedError(f"{java} made no class cache; the reason is in {_failure(path)}")
+        raise UnsupportedError(f"{java} could not create a class cache; see {_failure(path)}")
     with part.open("rb") as file:
         os.fsync(file.fileno())  # Java maps it without reading it all: a hole would crash it
     part.chmod(0o644)
@@ -132,16 +102,8 @@ def _failure(path: Path) -> Path:
     return path.with_suffix(".failed")
 
 
-def _can_write(directory: Path) -> bool:
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-    except OSError:  # a home that is read-only or full: sessions work without a cache
-        return False
-    return os.access(directory, os.W_OK)
-
-
 def _mark_used(path: Path) -> None:
-    # A cache in a read-only place is used all the same; it only cannot be marked.
+    # A cache in a read-only place is used too, but cannot be marked.
     if os.access(path, os.W_OK):
         os.utime(path)
 
@@ -152,16 +114,3 @@ def _remove_unused(directory: Path) -> None:
     finished.sort(key=lambda path: path.stat().st_mtime, reverse=True)
     for path in finished[KEPT_MAX:]:
         path.unlink(missing_ok=True)
-
-
-@contextmanager
-def _lock(path: Path, *, blocking: bool) -> Iterator[bool]:
-    """Whether we have it.  The kernel releases it when its holder dies."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.with_suffix(".lock").open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | (0 if blocking else fcntl.LOCK_NB))
-        except BlockingIOError:
-            yield False
-        else:
-            yield True

@@ -1,4 +1,4 @@
-"""What went wrong in a worker or in the JVM, as one of our errors."""
+"""Failures of a worker or of the JVM, as errors of Holdfast."""
 
 import re
 
@@ -9,7 +9,7 @@ from holdfast import errors
 from holdfast.errors import CorruptError, HoldfastError
 
 FAILURES = (PySparkException, Py4JJavaError)
-"""How Spark fails: PySpark knows some of the JVM's exceptions, and passes the others on."""
+"""What Spark raises: PySpark translates some exceptions of the JVM and passes on the others."""
 
 _OURS = re.compile(r"\b(?:holdfast\.errors\.)?(\w+Error): (.+)")
 _CORRUPT = re.compile(r"(.+?) at byte (\d+): (.+)")
@@ -17,8 +17,8 @@ _SYSTEM = re.compile(r"\[Errno \d+\] (.+): '(.+)'")
 _JVM = re.compile(r"\A(?:An error occurred while calling \S+\s+: )?(?:[\w$]+\.)+[\w$]+: ")
 
 
-def told(text: str) -> HoldfastError:
-    """The error that is meant, out of pages of two languages' stacks; of its own class if ours."""
+def error_in(text: str) -> HoldfastError:
+    """Return the error that a message with stacks of Python and Java reports, in its own class."""
     found = _OURS.findall(text)
     kind, message = found[-1] if found else ("", _JVM.sub("", text.strip(), 1).partition("\n")[0])
     if kind == "CorruptError" and (parts := _CORRUPT.fullmatch(message)):
@@ -26,5 +26,5 @@ def told(text: str) -> HoldfastError:
     if parts := _SYSTEM.fullmatch(message):
         message = f"{parts[2]}: {parts[1]}"
     message = message.partition(" SQLSTATE: ")[0]
-    ours = getattr(errors, kind, HoldfastError)
-    return HoldfastError(message) if ours is CorruptError else ours(message)
+    found_class = getattr(errors, kind, HoldfastError)
+    return HoldfastError(message) if found_class is CorruptError else found_class(message)

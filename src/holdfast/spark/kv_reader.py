@@ -1,10 +1,10 @@
-"""Batch reads of kv stores: a snapshot, cut by keys on the driver, merged in the workers.
+"""Batch reads of kv stores: one state, cut into key ranges on the driver, merged in the workers.
 
 1. All tasks read one state: that of the frame's first use, of a manifest or of a snapshot.
-2. The driver keeps that state with a snapshot of its own, which expires.  A task that begins when
-   half of its time is over prolongs it, so a frame lives for as long as it is used.  Spark tells a
-   source nothing of the end of a read: who wants the snapshot to end with it uses `pinned`.
-3. Keys that were not asked for cost nothing but the index of an SST at the edge of the range.
+2. The driver keeps that state with a snapshot, which expires.  A task that begins after half of its
+   time extends it, so the state lives as long as the frame is used.  Spark does not report the end
+   of a read to a source: use `pinned` for a snapshot that ends with a block.
+3. Keys outside of the range cost nothing but the index of an SST at its edge.
 
 Rows travel as Arrow batches from the vectorised merge; no Python runs per row.
 """
@@ -22,7 +22,8 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import BinaryType, BooleanType, LongType, StructField, StructType
 
 from holdfast.bucket import Bucket
-from holdfast.errors import HoldfastError
+from holdfast.bucket.open import shown
+from holdfast.errors import HoldfastError, NotFoundError
 from holdfast.formats.sst import Rows
 from holdfast.kv import scans
 from holdfast.kv.manifests import ManifestStore
@@ -30,9 +31,9 @@ from holdfast.kv.scans import ScanTask, State, plan_scan, scan_task
 from holdfast.kv.snapshots import Snapshot, Snapshots
 from holdfast.runtime import Runtime
 from holdfast.spark.kv_options import COLUMNS, Address, KvOptions, address_of
-from holdfast.spark.workers import freeze_imports
+from holdfast.spark.workers import in_worker
 
-TTL_S = 3600
+TTL_MS = 3_600_000
 _FIELDS = {
     "key": StructField("key", BinaryType(), False),
     "value": StructField("value", BinaryType(), False),
@@ -43,11 +44,11 @@ _FIELDS = {
 
 @dataclass(frozen=True)
 class Pin:
-    """A snapshot of ours that tasks prolong."""
+    """A snapshot that tasks extend."""
 
     id: UUID
     expires_s: int
-    ttl_s: int
+    ttl_ms: int
 
 
 @dataclass(frozen=True)
@@ -59,14 +60,14 @@ class KvPartition(InputPartition):
 
 
 def kv_schema(columns: Sequence[str], *, changes: bool = False) -> StructType:
-    """The columns in their order; of changes, a value may be null."""
+    """Return the schema of these columns.  The value of a change may be null."""
     fields = [_FIELDS[name] for name in columns]
     if changes:
         fields = [StructField(f.name, f.dataType, f.name == "value") for f in fields]
     return StructType(fields)
 
 
-class KvReader(DataSourceReader):
+class KvFrameReader(DataSourceReader):
     """Reads one state of one store."""
 
     def __init__(self, options: KvOptions) -> None:
@@ -76,38 +77,39 @@ class KvReader(DataSourceReader):
     def partitions(self) -> Sequence[KvPartition]:
         options, runtime = self._options, Runtime()
         bucket = options.address.open() if options.pin else options.address.open_to_read()
+        start, stop = options.bounds
         state, pin = _choose(bucket, options, runtime)
         tasks = plan_scan(
             bucket,
             state,
             runtime,
-            start=options.start,
-            stop=options.stop,
-            task_size=options.partition_bytes or scans.TASK_SIZE,
-            parallel=1 if options.partition_bytes else os.cpu_count() or 1,
+            start=start,
+            stop=stop,
+            task_size=options.max_partition_bytes or scans.TASK_SIZE,
+            parallel=1 if options.max_partition_bytes else os.cpu_count() or 1,
         )
         return [KvPartition(task, pin) for task in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        freeze_imports()
-        if not isinstance(partition, KvPartition):  # Spark's own, when nothing had to be read
+        part = in_worker(partition, KvPartition)
+        if part is None:
             return
         runtime, address = Runtime(), self._options.address
-        if partition.pin is not None:
-            _prolong(address, partition.pin, runtime)
+        if part.pin is not None:
+            _extend(address, part.pin, runtime)
         schema = to_arrow_schema(kv_schema(self._columns), timezone="UTC")
         try:
-            for rows in scan_task(address.open_to_read(), partition.task, runtime):
+            for rows in scan_task(address.open_to_read(), part.task, runtime):
                 yield shaped(rows, self._columns, schema)
         except FileNotFoundError as error:
             raise HoldfastError(
-                "the snapshot of this read expired, and what it kept was deleted: load again, "
-                f"with a larger snapshotTtlSeconds ({error})"
+                f"the snapshot of this read expired and {error} was deleted: load again, with a "
+                "larger snapshotTtlMs"
             ) from error
 
 
 def shaped(rows: Rows, columns: Sequence[str], schema: pa.Schema) -> pa.RecordBatch:
-    """Exactly the schema that Spark was told."""
+    """Return the rows in the schema that Spark knows."""
     arrays = {
         "key": lambda: rows.keys,
         "value": lambda: rows.values,
@@ -123,13 +125,14 @@ def pinned(
     url: str,
     *,
     cas: str | None = None,
-    ttl_s: int = 24 * TTL_S,
+    ttl_ms: int = 24 * TTL_MS,
     **options: str | int,
 ) -> Iterator[DataFrame]:
-    """The newest state of a store as a frame, with a snapshot that ends with the block."""
-    address, runtime = address_of(url, cas, _client(options)), Runtime()
+    """Return the newest state of a store as a frame, with a snapshot that ends with the block."""
+    client = {key[7:]: str(value) for key, value in options.items() if key.startswith("bucket.")}
+    address, runtime = address_of(url, cas, client), Runtime()
     bucket = address.open()
-    snapshot = scans.pinned(bucket, runtime, ttl_s)
+    snapshot = scans.pinned(bucket, runtime, ttl_ms)
     try:
         reader = spark.read.format("holdfast-kv").option("snapshotId", str(snapshot.id))
         if cas is not None:
@@ -139,29 +142,21 @@ def pinned(
         Snapshots(ManifestStore(bucket, runtime), runtime).drop(snapshot.id)
 
 
-def _client(options: dict[str, str | int]) -> dict[str, str]:
-    return {
-        name.removeprefix("bucket."): str(value)
-        for name, value in options.items()
-        if name.startswith("bucket.")
-    }
-
-
 def _choose(bucket: Bucket, options: KvOptions, runtime: Runtime) -> tuple[State, Pin | None]:
-    """The state to read, and what keeps it."""
-    store, ttl_s = ManifestStore(bucket, runtime), options.ttl_s or TTL_S
+    """Return the state to read, and the snapshot that keeps it."""
+    store, ttl_ms = ManifestStore(bucket, runtime), options.snapshot_ttl_ms or TTL_MS
     if store.latest() is None:
-        raise HoldfastError(f"{options.address.url} holds no kv store: name another place")
+        raise NotFoundError(f"no kv store in {shown(options.address.url)}")
     snapshots, manifest_id = Snapshots(store, runtime), options.manifest_id
     if options.snapshot_id is not None:
         manifest_id = _find(snapshots, options.snapshot_id).manifest_id
     elif options.pin:
         if manifest_id is not None:
-            made = snapshots.create(ttl_s, manifest_id=manifest_id)
+            made = snapshots.create(ttl_ms, manifest_id=manifest_id)
         else:
-            made = scans.pinned(bucket, runtime, ttl_s)
+            made = scans.pinned(bucket, runtime, ttl_ms)
         kept = scans.state_of(bucket, store.get(made.manifest_id))
-        return kept, Pin(made.id, made.expires_s, ttl_s)
+        return kept, Pin(made.id, made.expires_s, ttl_ms)
     if manifest_id is None:
         return scans.newest(bucket, runtime), None
     return scans.state_of(bucket, store.get(manifest_id)), None
@@ -171,16 +166,17 @@ def _find(snapshots: Snapshots, id: UUID) -> Snapshot:
     for snapshot in snapshots.list():
         if snapshot.id == id:
             return snapshot
-    raise HoldfastError(f"set snapshotId to one that is there: {id} has expired or was dropped")
+    raise NotFoundError(f"snapshot {id} does not exist: it has expired or was dropped")
 
 
-def _prolong(address: Address, pin: Pin, runtime: Runtime) -> None:
-    """Let a snapshot that half its time is over live on, unless another task was first."""
-    left_s = pin.expires_s - runtime.now_ms() / 1000
-    if left_s > pin.ttl_s / 2:
+def _extend(address: Address, pin: Pin, runtime: Runtime) -> None:
+    """Extend a snapshot after half of its time, unless another task has done so."""
+
+    def is_due(expires_s: int) -> bool:
+        return expires_s * 1000 - runtime.now_ms() <= pin.ttl_ms / 2
+
+    if not is_due(pin.expires_s):
         return
-    bucket = address.open_proved()
-    snapshots = Snapshots(ManifestStore(bucket, runtime), runtime)
-    found = _find(snapshots, pin.id)
-    if found.expires_s - runtime.now_ms() / 1000 <= pin.ttl_s / 2:
-        snapshots.extend(pin.id, pin.ttl_s)
+    snapshots = Snapshots(ManifestStore(address.open_proved(), runtime), runtime)
+    if is_due(_find(snapshots, pin.id).expires_s):
+        snapshots.extend(pin.id, pin.ttl_ms)

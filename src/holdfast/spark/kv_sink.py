@@ -1,82 +1,105 @@
-"""DataFrames and streams into kv stores: bulk loads, all or nothing, exactly once.
+"""Rows loaded into kv stores: see holdfast.kv.bulk.
 
-Tasks write sorted SSTs that nobody sees (see holdfast.kv.bulk); the driver names them in one
-manifest.  What a failed, killed or speculative attempt wrote is garbage, which the collector finds.
+Tasks write sorted SSTs, and the driver names them in one manifest.  The garbage collector deletes
+what a failed, killed or speculative attempt wrote.
 
-A batch job is registered by the driver.  Of a stream, the first task with rows registers the batch,
-under an id that is made of the query's and the batch's number, so that all tasks know it, in this
-run of the query and in the next.  A batch that is in the store is not written again.
+The driver registers the load of a batch job.  In a stream the first task with rows registers it,
+under an id made of the query's id and the batch's number.  So all tasks know it, in this run of the
+query and in the next.  A batch that is in the store already is not written again.
 """
 
 import hashlib
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import astuple, dataclass
+from itertools import chain
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql.datasource import (
-    DataSourceArrowWriter,
-    DataSourceStreamArrowWriter,
-    WriterCommitMessage,
-)
 from pyspark.sql.types import BinaryType, BooleanType, StringType, StructType
 
-from holdfast import runtime
 from holdfast.bucket import Bucket
-from holdfast.errors import JobLostError
-from holdfast.formats.manifest import Manifest
+from holdfast.errors import LeaseLostError
 from holdfast.formats.sst import Rows
-from holdfast.kv import Options
 from holdfast.kv.bulk import BulkJob, BulkLoad, abandon, write_sorted
-from holdfast.kv.manifests import ManifestStore
+from holdfast.kv.manifests import create_store
 from holdfast.kv.plans import CompactionOptions
 from holdfast.kv.unsorted import Run, arrange, write_runs
 from holdfast.runtime import Runtime
-from holdfast.spark.checkpoints import settle
 from holdfast.spark.kv_options import KvOptions
-from holdfast.spark.workers import current_batch, current_task, freeze_imports
-
-Transaction = tuple[str, int]
+from holdfast.spark.sinks import Job
 
 
 @dataclass(frozen=True)
-class WrittenRuns(WriterCommitMessage):
-    """What one task has written, the oldest run first; no job: it had nothing to write."""
+class WrittenRuns:
+    """What one task has written, the oldest run first."""
 
-    partition: int
-    job: BulkJob | None = None
+    job: BulkJob
     runs: tuple[Run, ...] = ()
-    query: str | None = None
 
 
-class _Sink:
-    """What both writers share.  Made on the driver; a copy goes to each task."""
+class KvTarget:
+    """A kv store to load into; it is created if there is none."""
 
     def __init__(self, options: KvOptions, schema: StructType) -> None:
         self._options = options
         self._has_deleted = check_columns(schema)
-        self._settings = CompactionOptions(compression=options.compression)
-        _make_sure_of_a_store(options.address.open())
+        self._registered: BulkJob | None = None
+        self._is_batch = False
+        create_store(options.address.open(), Runtime())
 
-    def _write(
-        self,
-        batches: Iterator[pa.RecordBatch],
-        begin: Callable[[Bucket], BulkJob | None],
-        query: str | None = None,
-    ) -> WrittenRuns:
-        freeze_imports()
-        partition = current_task().partitionId()
+    def prepare(self, job: Job) -> None:
+        """Register the load on the driver, so that tasks that outlive the job register none."""
+        self._is_batch = True
+        self._registered = self._begin(self._options.address.open(), job)
+
+    def stage(
+        self, job: Job, partition: int, batches: Iterator[pa.RecordBatch]
+    ) -> WrittenRuns | None:
         chunks = (_rows(batch, self._has_deleted) for batch in batches if batch.num_rows)
         first = next(chunks, None)
         if first is None:
-            return WrittenRuns(partition)
+            return None
         bucket = self._options.address.open_proved()
-        job = begin(bucket)
-        if job is None:
-            return WrittenRuns(partition)
-        runs = self._write_runs(bucket, job, _chained(first, chunks))
-        return WrittenRuns(partition, job, tuple(runs), query)
+        registered = self._registered if self._is_batch else self._begin(bucket, job)
+        if registered is None:
+            return None
+        runs = self._write_runs(bucket, registered, chain([first], chunks))
+        return WrittenRuns(registered, tuple(runs))
+
+    def commit(self, job: Job, staged: Sequence[WrittenRuns]) -> None:
+        if not staged:
+            return self.abort(job)
+        registered = staged[0].job
+        if any(part.job.job != registered.job for part in staged):
+            raise LeaseLostError("the load was abandoned while it ran: write the frame again")
+        bucket, runs = self._options.address.open(), [run for part in staged for run in part.runs]
+        load = self._load(bucket, job, registered)
+        if self._options.sort == "none":
+            load.commit([sst for run in runs for sst in run])
+        else:
+            unique = self._options.duplicates == "error"
+            load.commit_runs(arrange(bucket, registered, runs, Runtime(), unique=unique))
+
+    def abort(self, job: Job) -> None:
+        if self._is_batch and self._registered is None:
+            return  # committed before
+        id = self._registered.job.id if self._registered else _job_id(job)
+        abandon(self._options.address.open(), id, Runtime())
+
+    def _load(self, bucket: Bucket, job: Job, registered: BulkJob | None = None) -> BulkLoad:
+        return BulkLoad(
+            bucket,
+            Runtime(),
+            CompactionOptions(compression=self._options.compression),
+            transaction=astuple(job.transaction) if job.transaction else None,
+            job=registered,
+            id=None if registered or self._is_batch else _job_id(job),
+        )
+
+    def _begin(self, bucket: Bucket, job: Job) -> BulkJob | None:
+        load = self._load(bucket, job)
+        return None if load.is_committed else load.job
 
     def _write_runs(self, bucket: Bucket, job: BulkJob, chunks: Iterator[Rows]) -> list[Run]:
         if self._options.sort == "task":
@@ -88,89 +111,20 @@ class _Sink:
             advice = "sort the frame, or remove the option sort"
             raise ValueError(f"{error}; with sort=none, keys must rise: {advice}") from error
 
-    def _commit(
-        self, messages: list[WriterCommitMessage | None], transaction: Transaction | None
-    ) -> None:
-        parts = _told(messages)
-        if not parts:
-            return
-        job = parts[0].job
-        if job is None or any(part.job is None or part.job.job != job.job for part in parts):
-            raise JobLostError("the load was given up while it ran: write the frame again")
-        if transaction is not None:
-            settle(self._options.checkpoint, transaction[1])
-        bucket, unique = self._options.address.open(), self._options.duplicates == "error"
-        load = BulkLoad(bucket, Runtime(), self._settings, transaction=transaction, job=job)
-        runs = [run for part in parts for run in part.runs]
-        if self._options.sort == "none":
-            load.commit([sst for run in runs for sst in run])
-        else:
-            load.commit_runs(arrange(bucket, job, runs, Runtime(), unique=unique))
 
-    def _abandon(self, id: bytes) -> None:
-        """Give the load up, unless it is in; Spark asks for it also when a commit has failed."""
-        abandon(self._options.address.open(), id, Runtime())
-
-
-class KvWriter(_Sink, DataSourceArrowWriter):
-    """A batch job: loaded once, or with a transaction once for ever.
-
-    Tasks that still run when the job has failed find no load to register, so none is left behind.
-    """
-
-    def __init__(self, options: KvOptions, schema: StructType) -> None:
-        super().__init__(options, schema)
-        self._transaction = options.transaction
-        bucket = options.address.open()
-        load = BulkLoad(bucket, Runtime(), self._settings, transaction=self._transaction)
-        self._job = None if load.is_committed else load.job
-
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> WrittenRuns:
-        return self._write(iterator, lambda bucket: self._job)
-
-    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        if _told(messages):
-            self._commit(messages, self._transaction)
-        else:
-            self.abort(messages)
-
-    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        if self._job is not None:
-            self._abandon(self._job.job.id)
-
-
-class KvStreamWriter(_Sink, DataSourceStreamArrowWriter):
-    """A stream: the query's id and the batch's number are the transaction.
-
-    The id lives in the query's checkpoint, so a batch that is replayed after a crash is known.
-    """
-
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> WrittenRuns:
-        query, batch = current_batch()
-        transaction = query, batch
-
-        def begin(bucket: Bucket) -> BulkJob | None:
-            id = _job_id(*transaction)
-            load = BulkLoad(bucket, Runtime(), self._settings, transaction=transaction, id=id)
-            return None if load.is_committed else load.job
-
-        return self._write(iterator, begin, query)
-
-    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        for part in _told(messages)[:1]:
-            self._commit(messages, (str(part.query), batchId))
-
-    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        for part in _told(messages)[:1]:  # if no task got that far, the replay goes on with it
-            self._abandon(_job_id(str(part.query), batchId))
+def _job_id(job: Job) -> bytes:
+    """Return the id of a stream's load: the same in all tasks, in this run and in the next."""
+    assert job.transaction is not None, "a stream has one"
+    text = f"{job.transaction.app}/{job.transaction.version}"
+    return hashlib.blake2b(text.encode(), digest_size=16).digest()
 
 
 def check_columns(schema: StructType) -> bool:
-    """Whether there is a column `deleted`.  ValueError unless the others are key and value."""
+    """Report whether there is a column `deleted`.  ValueError unless the rest is key and value."""
     names = set(schema.fieldNames())
     if not {"key", "value"} <= names <= {"key", "value", "deleted"}:
         had = ", ".join(schema.fieldNames())
-        raise ValueError(f"select the columns key and value, and deleted if you like; not {had}")
+        raise ValueError(f"select the columns key, value and, if needed, deleted; not {had}")
     for name in ("key", "value"):
         kind = schema[name].dataType
         if kind not in (BinaryType(), StringType()):
@@ -188,26 +142,3 @@ def _rows(batch: pa.RecordBatch, has_deleted: bool) -> Rows:
         deleted = pc.fill_null(batch.column("deleted"), False)
         values = pc.if_else(deleted, pa.scalar(None, pa.binary()), values)
     return Rows(keys, values, pa.array(np.zeros(batch.num_rows, np.uint64)))
-
-
-def _job_id(query: str, batch: int) -> bytes:
-    """What all tasks of a batch call its load, in this run of the query and in the next."""
-    return hashlib.blake2b(f"{query}/{batch}".encode(), digest_size=16).digest()
-
-
-def _chained(first: Rows, rest: Iterator[Rows]) -> Iterator[Rows]:
-    yield first
-    yield from rest
-
-
-def _make_sure_of_a_store(bucket: Bucket) -> None:
-    store = ManifestStore(bucket, Runtime())
-    if store.latest() is None:
-        age_ms = Options().gc_min_age_ms
-        store.create(Manifest.create(created_ms=runtime.now_ms(), gc_min_age_ms=age_ms))
-
-
-def _told(messages: list[WriterCommitMessage | None]) -> list[WrittenRuns]:
-    """Of the tasks that have written something, in the order of their partitions."""
-    found = [part for part in messages if isinstance(part, WrittenRuns) and part.job is not None]
-    return sorted(found, key=lambda part: part.partition)

@@ -1,49 +1,38 @@
 """The changes of a kv store as a stream, from its WAL: an offset is the id of the next SST to read.
 
-1. The same range of offsets is the same rows whenever it is read, so a batch that Spark replays is
-   the batch that it was.
-2. Ids are read in their order; at a gap the stream waits for the missing SST, which is still being
-   written, however many there are behind it.
-3. While the query runs, a snapshot keeps the WAL that it has yet to read, even if it is compacted.
-   After a stop that snapshot lives on for a while, for the restart.  What was deleted before it
-   was read is an error, unless `failOnDataLoss` is false: then the stream goes on behind it.
+1. Ids are read in order.  At a gap the stream waits for the missing SST, which is still being
+   written, even if later ones exist.
+2. While the query runs, a snapshot keeps the WAL that it has not read yet, also when that is
+   compacted.  After a stop the snapshot lives on until it expires, for the restart.
 
 Bulk loads do not go through the WAL, so a stream does not show them.
 """
 
-import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 from uuid import UUID
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxFiles,
-    SupportsTriggerAvailableNow,
-)
+from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxFiles
 
 from holdfast.bucket import Bucket
-from holdfast.errors import HoldfastError
+from holdfast.bucket.open import shown
+from holdfast.errors import NotFoundError
 from holdfast.formats.manifest import Manifest
 from holdfast.formats.sst import decode_sst
 from holdfast.kv.manifests import ManifestStore
 from holdfast.kv.names import WAL, contiguous, id_of, wal_ids, wal_name
 from holdfast.kv.snapshots import Snapshots, active_ids
 from holdfast.runtime import Runtime
+from holdfast.spark.following import FollowingReader, Offset
 from holdfast.spark.kv_options import STREAM_COLUMNS, KvOptions
 from holdfast.spark.kv_reader import kv_schema, shaped
-from holdfast.spark.workers import freeze_imports
+from holdfast.spark.workers import grouped, in_worker
 
-TTL_S = 24 * 3600
+TTL_MS = 24 * 3_600_000
 _TASK_SIZE = 32 << 20
-_LOG = logging.getLogger("holdfast")
-
-Offset = dict[str, int]
 
 
 @dataclass(frozen=True)
@@ -55,94 +44,81 @@ class WalPartition(InputPartition):
 
 @dataclass(frozen=True, slots=True)
 class _Hold:
-    """A snapshot that keeps the WAL behind `compacted`."""
+    """A snapshot that keeps the WAL after `compacted`."""
 
     id: UUID
     compacted: int
     renewed_ms: int
 
 
-class KvStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Follows one store.  It lives as long as the query."""
+class KvStreamReader(FollowingReader):
+    """Follows one store."""
+
+    position = "walId"
+    limit = ReadMaxFiles
 
     def __init__(self, options: KvOptions) -> None:
+        url, most = shown(options.address.url), options.max_files_per_trigger
+        super().__init__(url, most, fail_on_data_loss=options.fail_on_data_loss)
         self._options = options
         self._columns = options.columns or STREAM_COLUMNS
-        self._ttl_s = options.ttl_s or TTL_S
+        self._ttl_ms = options.snapshot_ttl_ms or TTL_MS
         self._hold: _Hold | None = None
-        self._target: int | None = None  # where an available-now run stops
-        self._opened: Bucket | None = None
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_opened": None}  # connections do not travel
-
-    def initialOffset(self) -> Offset:  # noqa: N802 - Spark's name
-        bucket, start = self._bucket(), self._options.first_wal_id
-        manifest = self._latest(bucket)
+    def first(self) -> int:
+        start = self._options.starting_wal_id
         if start == "earliest":
-            first = min(found.wal_id_last_compacted for found in self._active(bucket)) + 1
-        elif start == "latest":
-            first = self._end(bucket, manifest.wal_id_last_compacted + 1)
+            active = map(self._manifests.get, self._active())
+            first = min(found.wal_id_last_compacted for found in active) + 1
         else:
-            first = int(start or 1)
-        self._keep(bucket, first)
-        return {"walId": first}
+            first = self.end() if start == "latest" else int(start or 1)
+        self._keep(first)
+        return first
 
-    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
-        most = self._options.files_max
-        return ReadAllAvailable() if most is None else ReadMaxFiles(most)
+    def begin(self, start: int) -> int:
+        boundary = self._latest().wal_gc_boundary
+        if start >= boundary:
+            return start
+        # Below the boundary a fence may lie alone: what is readable reaches up to the boundary.
+        there = set(wal_ids(self._bucket, after=start - 1))
+        first = boundary
+        while first > start and first - 1 in there:
+            first -= 1
+        if first > start:
+            self._lost(start, first - 1)
+        return first
+
+    def end(self, begin: int | None = None) -> int:
+        """Return the id after the last one without a gap before it."""
+        begin = self._latest().wal_id_last_compacted + 1 if begin is None else begin
+        return contiguous(begin, wal_ids(self._bucket, after=begin - 1)) + 1
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802 - Spark's name
-        bucket = self._bucket()
-        self._keep(bucket, start["walId"])
-        begin = self._begin(bucket, start["walId"])
-        stop = self._end(bucket, begin)
-        if self._target is not None:
-            stop = min(stop, self._target)
-        if isinstance(limit, ReadMaxFiles):
-            stop = min(stop, begin + limit.max_files)
-        return {"walId": max(stop, start["walId"])}
-
-    def reportLatestOffset(self) -> Offset:  # noqa: N802 - Spark's name
-        bucket = self._bucket()
-        return {"walId": self._end(bucket, self._latest(bucket).wal_id_last_compacted + 1)}
-
-    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        self._target = self.reportLatestOffset()["walId"]
+        self._keep(start[self.position])
+        return super().latestOffset(start, limit)
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[WalPartition]:
-        bucket = self._bucket()
-        self._keep(bucket, start["walId"])
-        begin = self._begin(bucket, start["walId"])
+        self._keep(start[self.position])
+        begin, stop = self.begin(start[self.position]), end[self.position]
         sizes = {
             wal_id: info.size
-            for info in bucket.list(WAL, after=wal_name(begin - 1))
-            if (wal_id := id_of(info.name)) is not None and wal_id < end["walId"]
+            for info in self._bucket.list(WAL, after=wal_name(begin - 1))
+            if (wal_id := id_of(info.name)) is not None and wal_id < stop
         }
-        if missing := set(range(begin, end["walId"])) - sizes.keys():
-            self._tell_loss(min(missing), max(missing))
-        groups: list[list[int]] = []
-        held = 0
-        for wal_id, size in sizes.items():
-            if not groups or held + size > _TASK_SIZE:
-                groups.append([])
-                held = 0
-            groups[-1].append(wal_id)
-            held += size
-        return [WalPartition(tuple(group)) for group in groups]
+        if missing := set(range(begin, stop)) - sizes.keys():
+            self._lost(min(missing), max(missing))
+        return [WalPartition(tuple(ids)) for ids in grouped(sizes, sizes.__getitem__, _TASK_SIZE)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        freeze_imports()
-        if not isinstance(partition, WalPartition):  # Spark's own, when nothing had to be read
-            return
+        part = in_worker(partition, WalPartition)
         schema = to_arrow_schema(kv_schema(self._columns, changes=True), timezone="UTC")
         bucket = self._options.address.open_to_read()
-        for wal_id in partition.wal_ids:
+        for wal_id in part.wal_ids if part else ():
             name = wal_name(wal_id)
             try:
                 data = bucket.get(name)
             except FileNotFoundError:
-                self._tell_loss(wal_id, wal_id)
+                self._lost(wal_id, wal_id)
                 continue
             _, rows = decode_sst(data, where=name)
             if len(rows):  # else it is a fence
@@ -150,91 +126,70 @@ class KvStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def commit(self, end: Offset) -> None:
         """Keep only what is not read yet."""
-        bucket = self._bucket()
-        self._keep(bucket, end["walId"])
-        compacted = self._latest(bucket).wal_id_last_compacted
-        if self._hold is not None and self._hold.compacted < compacted < end["walId"]:
-            self._move(bucket, end["walId"])
+        self._keep(end[self.position])
+        compacted = self._latest().wal_id_last_compacted
+        if self._hold is not None and self._hold.compacted < compacted < end[self.position]:
+            self._move(end[self.position])
 
-    def stop(self) -> None:
-        """The snapshot lives on, for the restart; it expires."""
-
+    @property
     def _bucket(self) -> Bucket:
         if self._opened is None:
             self._opened = self._options.address.open()
-        return self._opened
+        return self._opened  # type: ignore[no-any-return]
 
-    def _begin(self, bucket: Bucket, start: int) -> int:
-        """Where there is still something to read from `start` on; loud about what is not."""
-        there = wal_ids(bucket, after=start - 1)
-        boundary = self._latest(bucket).wal_gc_boundary
-        if there[:1] == [start] or start >= boundary:
-            return start
-        first = there[0] if there else boundary
-        self._tell_loss(start, first - 1)
-        return first
-
-    def _tell_loss(self, first: int, last: int) -> None:
-        what = f"SSTs {first}..{last} of the WAL were deleted before they were read"
+    def _lost(self, first: int, last: int) -> None:
         advice = (
-            "read the whole store with spark.read and begin a new checkpoint, or set "
-            "failOnDataLoss to false to go on without them; a larger snapshotTtlSeconds keeps the "
-            "WAL for longer while the query is stopped"
+            "read the whole store with spark.read and use a new checkpoint, or set failOnDataLoss "
+            "to false to skip them; a larger snapshotTtlMs keeps the WAL for longer while the "
+            "query is stopped"
         )
-        if self._options.fail_on_data_loss:
-            raise HoldfastError(f"{self._options.address.url}: {what}; {advice}")
-        _LOG.warning("%s: %s; failOnDataLoss is false", self._options.address.url, what)
+        self.lost(f"SSTs {first}..{last} of the WAL were deleted before they were read", advice)
 
-    def _end(self, bucket: Bucket, begin: int) -> int:
-        """The id behind the unbroken row that begins there."""
-        return contiguous(begin, wal_ids(bucket, after=begin - 1)) + 1
-
-    def _keep(self, bucket: Bucket, next_id: int) -> None:
+    def _keep(self, next_id: int) -> None:
         """Have a snapshot that keeps the WAL from `next_id` on, and renew it in time."""
         runtime, hold = Runtime(), self._hold
         if hold is None:
-            self._move(bucket, next_id)
-        elif runtime.monotonic_ms() - hold.renewed_ms > self._ttl_s * 1000 / 3:
+            self._move(next_id)
+        elif runtime.monotonic_ms() - hold.renewed_ms > self._ttl_ms / 3:
             try:
-                self._snapshots(bucket).extend(hold.id, self._ttl_s)
-            except KeyError:  # we slept too long; what it kept may be gone, which _begin will tell
-                self._move(bucket, next_id)
+                self._snapshots.extend(hold.id, self._ttl_ms)
+            except KeyError:  # it has expired; `begin` reports what was deleted since
+                self._move(next_id)
             else:
                 self._hold = _Hold(hold.id, hold.compacted, runtime.monotonic_ms())
 
-    def _move(self, bucket: Bucket, next_id: int) -> None:
-        """A snapshot of the newest active manifest that needs the WAL from `next_id` on."""
-        runtime, store = Runtime(), ManifestStore(bucket, Runtime())
-        snapshots, before = self._snapshots(bucket), self._hold
-        for manifest_id in sorted(self._active_ids(bucket), reverse=True):
-            compacted = store.get(manifest_id).wal_id_last_compacted
+    def _move(self, next_id: int) -> None:
+        """Take a snapshot of the newest active manifest that needs the WAL from `next_id` on."""
+        snapshots, before = self._snapshots, self._hold
+        for manifest_id in sorted(self._active(), reverse=True):
+            compacted = self._manifests.get(manifest_id).wal_id_last_compacted
             if compacted >= next_id:
                 continue
             try:
-                made = snapshots.create(self._ttl_s, manifest_id=manifest_id)
-            except ValueError:  # not active any more; an older one may still be
+                made = snapshots.create(self._ttl_ms, manifest_id=manifest_id)
+            except ValueError:  # no longer active; an older one may still be
                 continue
-            self._hold = _Hold(made.id, compacted, runtime.monotonic_ms())
+            self._hold = _Hold(made.id, compacted, Runtime().monotonic_ms())
             if before is not None:
                 snapshots.drop(before.id)
             return
 
-    def _snapshots(self, bucket: Bucket) -> Snapshots:
-        runtime = Runtime()
-        return Snapshots(ManifestStore(bucket, runtime), runtime)
+    @property
+    def _manifests(self) -> ManifestStore:
+        return ManifestStore(self._bucket, Runtime())
 
-    def _active_ids(self, bucket: Bucket) -> set[int]:
-        current = ManifestStore(bucket, Runtime()).latest()
+    @property
+    def _snapshots(self) -> Snapshots:
+        return Snapshots(self._manifests, Runtime())
+
+    def _current(self) -> tuple[int, Manifest]:
+        current = self._manifests.latest()
         if current is None:
-            raise HoldfastError(f"{self._options.address.url} holds no kv store")
-        return active_ids(*current, Runtime().now_ms())
+            raise NotFoundError(f"no kv store in {self._where}")
+        return current
 
-    def _active(self, bucket: Bucket) -> list[Manifest]:
-        store = ManifestStore(bucket, Runtime())
-        return [store.get(manifest_id) for manifest_id in self._active_ids(bucket)]
+    def _latest(self) -> Manifest:
+        return self._current()[1]
 
-    def _latest(self, bucket: Bucket) -> Manifest:
-        current = ManifestStore(bucket, Runtime()).latest()
-        if current is None:
-            raise HoldfastError(f"{self._options.address.url} holds no kv store")
-        return current[1]
+    def _active(self) -> set[int]:
+        return active_ids(*self._current(), Runtime().now_ms())

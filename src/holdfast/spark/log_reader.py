@@ -1,8 +1,7 @@
 """Batch reads of logs: planned from headers on the driver, scanned in the workers.
 
-A partition is one segment, cut to the range that was asked for; Shanghai segments cannot be split,
-because an entry says only where the next one is.  A format whose segments can be will plan several
-tasks for one.  Rows travel as Arrow batches from the vectorised scan; no Python runs per row.
+A partition is one segment, cut to the range that was asked for.  Rows travel as Arrow batches from
+the vectorised scan; no Python runs per row.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,20 +14,20 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType
 
 from holdfast.disk import OsDisk
+from holdfast.doors import read_log
 from holdfast.errors import ChangedError, CorruptError, HoldfastError
-from holdfast.logs.log import Damage, Inspectable
-from holdfast.logs.open import FORMATS, format_of
+from holdfast.logs.log import Damage, LogReader
+from holdfast.logs.opening import FORMATS, format_of
 from holdfast.logs.scan_plan import ScanTask, plan_scan
-from holdfast.reports import open_guest
 from holdfast.spark.log_options import CORRUPT_COLUMN, LogOptions
-from holdfast.spark.workers import freeze_imports
+from holdfast.spark.workers import in_worker
 
 _TYPES = {"index": LongType(), "payload": BinaryType(), "segment": StringType()}
 
 
 @dataclass(frozen=True)
 class LogPartition(InputPartition):
-    """What one task reads: a part of a log, or the news that a part is lost."""
+    """What one task reads: a part of a log, or a report that a part is lost."""
 
     path: str
     format: str
@@ -36,7 +35,7 @@ class LogPartition(InputPartition):
 
 
 def log_schema(options: LogOptions) -> StructType:
-    """Damage that does not know its index makes a row without one, so PERMISSIVE has nulls."""
+    """Return the schema.  With PERMISSIVE, damage whose index is unknown gives a row with nulls."""
     permissive = options.mode == "PERMISSIVE"
     fields = [
         StructField(name, _TYPES.get(name, LongType()), permissive and name in ("index", "payload"))
@@ -46,19 +45,19 @@ def log_schema(options: LogOptions) -> StructType:
     return StructType(fields + corrupt)
 
 
-class LogReader(DataSourceReader):
-    """Reads the logs at `options.paths`, one after the other."""
+class LogFrameReader(DataSourceReader):
+    """Reads the logs that the options name, one after the other."""
 
     def __init__(self, options: LogOptions) -> None:
         self._options = options
 
     def partitions(self) -> Sequence[LogPartition]:
         options = self._options
-        start = options.start if isinstance(options.start, int) else 1
+        start = options.starting_index if isinstance(options.starting_index, int) else 1
         found: list[LogPartition] = []
-        for path in options.paths:
-            with closing(open_guest(path)) as guest:
-                found += plan_partitions(path, guest, options, start, options.stop)
+        for path in options.directories:
+            with closing(read_log(path)) as log:
+                found += plan_partitions(path, log, options, start, options.ending_index)
         return found
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -66,11 +65,11 @@ class LogReader(DataSourceReader):
 
 
 def plan_partitions(
-    path: str, guest: Inspectable, options: LogOptions, start: int, stop: int
+    path: str, log: LogReader, options: LogOptions, start: int, stop: int
 ) -> list[LogPartition]:
-    """One for each part that must be read.  CorruptError if a part is lost and may not be."""
+    """Plan a partition for each part.  CorruptError if one is lost and the mode is FAILFAST."""
     format = format_of(OsDisk(path)).name
-    plan = [LogPartition(path, format, step) for step in plan_scan(guest, start, stop)]
+    plan = [LogPartition(path, format, step) for step in plan_scan(log, start, stop)]
     if options.mode == "PERMISSIVE":
         return plan
     for partition in plan:
@@ -80,7 +79,7 @@ def plan_partitions(
 
 
 def corrupt(path: str, damage: Damage) -> CorruptError:
-    """The error for damage, with what can be done about it."""
+    """Return the error for damage, with what to do about it."""
     lost = f"entries {damage.first_index}..{damage.last_index}" if damage.first_index else "entries"
     advice = "read with mode PERMISSIVE or DROPMALFORMED to get the rest"
     why = f"{damage.why}; {lost} of the log are lost; {advice}"
@@ -88,42 +87,42 @@ def corrupt(path: str, damage: Damage) -> CorruptError:
 
 
 def read_partition(partition: InputPartition, options: LogOptions) -> Iterator[pa.RecordBatch]:
-    """In a worker: Arrow batches of exactly the schema that Spark was told."""
-    freeze_imports()
-    if not isinstance(partition, LogPartition):  # Spark's own, when nothing had to be read
+    """Scan a partition in a worker, and yield Arrow batches of the schema that Spark knows."""
+    part = in_worker(partition, LogPartition)
+    if part is None:
         return
     shape = _Shape(options)
-    if isinstance(partition.step, Damage):
-        yield shape.damaged(partition.step)
+    if isinstance(part.step, Damage):
+        yield shape.damaged(part.step)
         return
-    path, segment = partition.path, partition.step.segment
+    path, segment = part.path, part.step.segment
     found: list[Damage] = []
     try:
-        for batch in FORMATS[partition.format].scan_segment(
+        for batch in FORMATS[part.format].scan_segment(
             OsDisk(path),
             segment,
-            partition.step.start,
-            partition.step.stop,
+            part.step.start,
+            part.step.stop,
             on_damage=None if options.mode == "FAILFAST" else found.append,
             verify=options.verify,
         ):
-            yield from shape.told(found)
+            yield from shape.reported(found)
             yield shape.rows(batch, segment.name)
     except (FileNotFoundError, ChangedError) as error:
         raise HoldfastError(
-            f"{path}/{segment.name} was removed, by compaction, by truncation or by hand, since "
-            "the read was planned: load the log again"
+            f"{path}/{segment.name} was deleted or changed after the read was planned: "
+            "load the log again"
         ) from error
     except CorruptError as error:
         advice = "read with mode PERMISSIVE or DROPMALFORMED to get the rest"
         raise CorruptError(
             f"{path}/{error.where}", error.offset, f"{error.why}; {advice}"
         ) from None
-    yield from shape.told(found)
+    yield from shape.reported(found)
 
 
 class _Shape:
-    """Turns what a scan yields into the columns that were asked for."""
+    """Converts scanned batches to the columns that were asked for."""
 
     def __init__(self, options: LogOptions) -> None:
         self._options = options
@@ -137,8 +136,8 @@ class _Shape:
             columns.append(pa.nulls(count, pa.string()))
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
-    def told(self, found: list[Damage]) -> Iterator[pa.RecordBatch]:
-        """A row for each damage that the scan has met since last asked, if rows are wanted."""
+    def reported(self, found: list[Damage]) -> Iterator[pa.RecordBatch]:
+        """Yield a row for each new damage, if the mode is PERMISSIVE."""
         damages = found.copy()
         found.clear()
         if self._options.mode == "PERMISSIVE":

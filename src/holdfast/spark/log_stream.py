@@ -1,129 +1,93 @@
-"""Streaming reads of logs: an offset is the index of the next entry to read.
+"""Streaming reads of logs: an offset is the index of the next entry to read."""
 
-The same range of offsets is the same rows whenever it is read, so a batch that Spark replays is the
-batch that it was.  Entries that compaction removed before they were read are an error, unless
-`failOnDataLoss` is false: then the stream goes on at the first entry that is left.
-"""
-
-import logging
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxRows,
-    SupportsTriggerAvailableNow,
-)
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows
 
+from holdfast.doors import read_log
 from holdfast.errors import HoldfastError
-from holdfast.logs.log import Damage
+from holdfast.logs.log import Damage, LogReader
 from holdfast.logs.scan_plan import plan_scan
-from holdfast.reports import InspectableGuest, open_guest
+from holdfast.spark.following import LOG, FollowingReader, Offset
 from holdfast.spark.log_options import LogOptions
 from holdfast.spark.log_reader import LogPartition, corrupt, plan_partitions, read_partition
 
-_LOG = logging.getLogger("holdfast")
 
-Offset = dict[str, int]
+class LogStreamReader(FollowingReader):
+    """Follows one log.  Its reader stays open as long as the query runs."""
 
-
-class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Follows one log.  It lives as long as the query, and its guest with it."""
+    position = "index"
+    limit = ReadMaxRows
 
     def __init__(self, options: LogOptions) -> None:
+        path, most = options.directories[0], options.max_entries_per_trigger
+        super().__init__(path, most, fail_on_data_loss=options.fail_on_data_loss)
         self._options = options
-        self._path = options.paths[0]
-        self._guest: InspectableGuest | None = None
-        self._target: int | None = None  # where an available-now run stops
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_guest": None}  # open files do not travel
-
-    def initialOffset(self) -> Offset:  # noqa: N802 - Spark's name
-        guest, start = self._look(), self._options.start
+    def first(self) -> int:
+        log, start = self._look(), self._options.starting_index
         if start == "earliest":
-            return {"index": guest.first_index}
+            return log.first_index
         if start == "latest":
-            return {"index": guest.last_index + 1}
-        if start > guest.last_index + 1:
+            return log.last_index + 1
+        if start > log.last_index + 1:
             raise HoldfastError(
-                f"set startingIndex to {guest.last_index + 1} or less, or to latest: "
-                f"{self._path} has no entry {start - 1} yet"
+                f"set startingIndex to {log.last_index + 1} or less, or to latest: "
+                f"{self._where} has no entry {start - 1} yet"
             )
-        return {"index": start}
+        return start
 
-    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
-        most = self._options.entries_max
-        return ReadAllAvailable() if most is None else ReadMaxRows(most)
+    def begin(self, start: int) -> int:
+        log = self._look()
+        if log.first_index <= start <= log.last_index + 1:
+            return start
+        if start < log.first_index:
+            what = f"entries {start}..{log.first_index - 1} were deleted before they were read"
+        else:
+            what = f"it ends at {log.last_index}, but this query has already read to {start - 1}"
+        self.lost(what, "set failOnDataLoss to false to skip them, or use a new checkpoint")
+        return max(start, log.first_index)
+
+    def end(self, begin: int | None = None) -> int:
+        return self._look().last_index + 1
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802 - Spark's name
-        guest = self._look()
-        begin = self._begin(start["index"], guest)
-        stop = guest.last_index + 1
-        if self._target is not None:
-            stop = min(stop, self._target)
-        if isinstance(limit, ReadMaxRows):
-            stop = min(stop, begin + limit.max_rows)
-        if stop == guest.last_index + 1:
-            self._refuse_lost_tail(guest)
-        return {"index": max(stop, start["index"])}
-
-    def reportLatestOffset(self) -> Offset:  # noqa: N802 - Spark's name
-        return {"index": self._look().last_index + 1}
-
-    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        self._target = self._look().last_index + 1
+        offset = super().latestOffset(start, limit)
+        if offset[self.position] == self.end():
+            self._refuse_lost_tail(self._look())
+        return offset
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[LogPartition]:
-        guest = self._look()
-        begin = self._begin(start["index"], guest)
-        if begin >= end["index"]:
+        begin = self.begin(start[self.position])
+        if begin >= end[self.position]:
             return []
-        return plan_partitions(self._path, guest, self._options, begin, end["index"])
+        stop = end[self.position]
+        return plan_partitions(self._where, self._look(), self._options, begin, stop)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read_partition(partition, self._options)
 
-    def commit(self, end: Offset) -> None:
-        """A guest keeps nothing and frees nothing."""
-
     def stop(self) -> None:
-        if self._guest is not None:
-            self._guest.close()
-            self._guest = None
+        if self._opened is not None:
+            self._opened.close()
+            self._opened = None
 
-    def _look(self) -> InspectableGuest:
-        """The log as it is now."""
-        if self._guest is not None:
-            self._guest.refresh()
-            if not self._guest.damage:
-                return self._guest
-            self._guest.close()  # it may be repaired by now, from the first segment on
-        self._guest = open_guest(self._path)
-        return self._guest
+    def _look(self) -> LogReader:
+        """Return the log in its newest state."""
+        if self._opened is not None:
+            self._opened.refresh()
+            if not self._opened.damage:
+                return self._opened  # type: ignore[no-any-return]
+            self._opened.close()  # it may be repaired by now, from the first segment on
+        self._opened = read_log(self._where)
+        return self._opened  # type: ignore[no-any-return]
 
-    def _begin(self, start: int, guest: InspectableGuest) -> int:
-        """Where there is still something to read from `start` on; loud about what is not."""
-        stop = guest.last_index + 1
-        if guest.first_index <= start <= stop:
-            return start
-        if start < guest.first_index:
-            what = f"entries {start}..{guest.first_index - 1} were removed before they were read"
-        else:
-            what = f"it ends at {guest.last_index}, before {start}, where this query has come to"
-        advice = "set failOnDataLoss to false to go on without them, or begin a new checkpoint"
-        if self._options.fail_on_data_loss:
-            raise HoldfastError(f"{self._path}: {what}; {advice}")
-        _LOG.warning("%s: %s; failOnDataLoss is false, so the stream goes on", self._path, what)
-        return max(start, guest.first_index)
-
-    def _refuse_lost_tail(self, guest: InspectableGuest) -> None:
-        """Entries lost behind all that can be read have no offsets: the stream would just end."""
-        lost = [d for d in plan_scan(guest, guest.last_index + 1) if isinstance(d, Damage)]
+    def _refuse_lost_tail(self, log: LogReader) -> None:
+        """Report damage after the last readable entry: without an offset, it would stay unseen."""
+        lost = [d for d in plan_scan(log, log.last_index + 1) if isinstance(d, Damage)]
         for damage in lost:
             if self._options.mode == "FAILFAST":
-                raise corrupt(self._path, damage)
-            _LOG.warning("%s ends in damage, where the stream stops: %s", self._path, damage)
+                raise corrupt(self._where, damage)
+            LOG.warning("%s ends in damage, where the stream stops: %s", self._where, damage)

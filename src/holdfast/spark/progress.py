@@ -3,10 +3,10 @@
     with progress(spark, "compacting", Console(stderr=True)):
         frame.collect()
 
-Spark calls the jobs of one thread that share a name a group.  The block's jobs get a group of their
-own, which is what the bar counts and what Ctrl-C cancels.  Jobs that the block starts in further
-threads belong to it only when those are PySpark's `InheritableThread`s.  Needs a classic session:
-Spark Connect has no job groups to look at.
+Spark calls the jobs of one thread that share a name a group.  The block's jobs get their own group,
+which the bar counts and Ctrl-C cancels.  Jobs that the block starts in further threads belong to it
+only when those are PySpark's `InheritableThread`s.  Needs a classic session: Spark Connect has no
+job groups to look at.
 """
 
 import itertools
@@ -31,11 +31,11 @@ _numbers = itertools.count()
 def progress(
     spark: SparkSession, description: str, console: Console | None = None
 ) -> Iterator[str]:
-    """Run the block as one job group, whose name it gets, and draw its progress.
+    """Run the block as one job group, draw its progress, and yield the group's name.
 
     Nothing is drawn without a console, or when that is not a terminal.  Ctrl-C cancels the group's
-    jobs, here and on the executors, before it goes on its way.  A block that succeeds ends at
-    100 %, also when it ran no job at all.
+    jobs, here and on the executors, and is raised again.  A block that succeeds ends at 100 %, also
+    if it ran no job.
     """
     context = spark.sparkContext
     group = f"holdfast-{os.getpid()}-{next(_numbers)}"
@@ -59,10 +59,10 @@ class _Tally:
         self._stages: dict[int, tuple[int, int]] = {}
 
     def count(self) -> tuple[int, int]:
-        """(done, total), of the stages that have begun.
+        """Return (done, total) of the stages that have started.
 
         Spark lists the stages that it will skip as well, so counting all would never reach the end.
-        Stages it has since forgotten stay counted.
+        Stages that Spark has dropped since stay counted.
         """
         for job in self._tracker.getJobIdsForGroup(self._group):
             info = self._tracker.getJobInfo(job)
@@ -88,7 +88,7 @@ def _drawn(
             while not finished.wait(POLL_SECONDS):
                 try:
                     done, total = tally.count()
-                except Py4JError:  # the JVM is gone: the block itself will fail and say so
+                except Py4JError:  # the JVM has died: the block fails too, and reports it
                     return
                 bar.update(task, completed=done, total=total or None)
 
@@ -104,7 +104,7 @@ def _drawn(
 
 @contextmanager
 def _job_group(context: SparkContext, group: str, description: str) -> Iterator[None]:
-    """This thread's jobs in a group, then again in the one they were in before."""
+    """Put this thread's jobs into a group, and restore the previous group afterwards."""
     before = {key: context.getLocalProperty(key) for key in _GROUP_KEYS}
     context.setJobGroup(group, description, interruptOnCancel=True)
     try:

@@ -1,14 +1,13 @@
-"""Spark sessions with the settings that holdfast needs, on whatever Java the machine has.
+"""Spark sessions with the settings that Holdfast needs, on any supported Java.
 
     from holdfast.spark import session
     spark = session()                              # this machine
     spark = session("spark://10.0.0.5:7077")       # a cluster, with the same code
 
-A local session listens on the loopback interface only, prints nothing but errors, speaks UTC and
-leaves nothing in the working directory.
+A local session listens on the loopback interface only, prints only errors, uses UTC and leaves
+nothing in the working directory.
 """
 
-import atexit
 import ipaddress
 import logging
 import os
@@ -26,8 +25,8 @@ from holdfast.spark.java import find_java
 from holdfast.spark.shipping import package_zip
 
 LOCAL_MASTER = "local[*,4]"
-"""All cores, and four attempts for each task, as on a cluster.  Plain `local[*]` gives up at the
-first failure, so that one Python worker killed for its memory would end an hour's compaction."""
+"""All cores, and four attempts for each task, as on a cluster.  Plain `local[*]` stops at the first
+failure, so one Python worker killed for its memory would end an hour's compaction."""
 
 _LOOPBACK = "127.0.0.1"
 _MEMORY = re.compile(r"\d+[kmgt]", re.IGNORECASE)
@@ -43,23 +42,23 @@ def session(
     fast_start: bool = True,
     config: Mapping[str, str] | None = None,
 ) -> SparkSession:
-    """The active session as it is, or else a new one; with our data sources registered.
+    """Return the active session, or a new one, with the data sources of Holdfast registered.
 
     master      where to run: `local[*,4]`, unless this is given or spark-submit has set another
     memory      the heap of the driver's JVM, which in local mode is all there is.  The JVM lives
                 as long as the process, so this counts for the first session of a process
     ui          serve Spark's web pages; on the loopback interface when the session is local
-    fast_start  use the class cache, and have it made for next time (see `classcache`)
-    config      Spark settings, which override all of ours
+    fast_start  use the class cache, if `holdfast spark warm` has created one
+    config      Spark settings, which override the defaults
 
-    On a cluster our package travels to the workers.  They run the Python that PYSPARK_PYTHON names,
-    else the one at this interpreter's path; it must have pyarrow and numpy.  Spark's discovery of
-    data sources does not look into what has travelled, which is why they are registered here.
+    On a cluster the package is sent to the workers.  They run the Python that PYSPARK_PYTHON names,
+    else the one at this interpreter's path; it must have pyarrow and numpy.  Spark does not
+    discover data sources in packages that were sent, so they are registered here.
 
-    MissingError and UnsupportedError say what to install.
+    MissingError and UnsupportedError name what to install.
     """
     if not _MEMORY.fullmatch(memory):
-        raise ValueError(f"memory is a number and a unit, such as 512m or 4g; not {memory!r}")
+        raise ValueError(f"memory must be a number and a unit, such as 512m or 4g, not {memory!r}")
     chosen = dict(config or {})
     if master is not None:
         chosen.setdefault("spark.master", master)
@@ -77,7 +76,7 @@ def session(
 def default_settings(
     master: str = LOCAL_MASTER, app_name: str = "holdfast", memory: str = "1g", ui: bool = False
 ) -> dict[str, str]:
-    """Our settings for a session on this master."""
+    """Return the default settings for a session on this master."""
     settings = {
         "spark.master": master,
         "spark.app.name": app_name,
@@ -120,9 +119,9 @@ def _create(
 
 
 def _given_by_foreign_jvm() -> dict[str, str]:
-    """The settings of a JVM that is not ours: spark-submit's, or one that the user had started.
+    """Return the settings of a JVM that spark-submit or the user has started.
 
-    They come before our defaults, because someone has chosen them.
+    They override Holdfast's defaults, because the user has chosen them.
     """
     if jvm.current() is not None:
         return {}
@@ -134,20 +133,16 @@ def _given_by_foreign_jvm() -> dict[str, str]:
 
 def _start_jvm(settings: Mapping[str, str], fast_start: bool) -> None:
     java = find_java()
-    flags = classcache.use_flags(java) if fast_start else []
-    if fast_start and not flags:
-        # Before the JVM registers its own end, so that it runs after it.
-        atexit.register(classcache.warm_at_exit, java)
-    jvm.start(java, settings, flags)
+    jvm.start(java, settings, classcache.use_flags(java) if fast_start else [])
 
 
 def _is_local(master: str) -> bool:
-    """Whether the tasks run inside the driver's JVM."""
+    """Return whether the tasks run inside the driver's JVM."""
     return master.startswith("local") and not master.startswith("local-cluster")
 
 
 def _is_on_loopback(master: str) -> bool:
-    """Whether nobody outside this machine needs to reach the driver."""
+    """Return whether all processes that connect to the driver are on this machine."""
     if master.startswith("local"):
         return True
     host = urlsplit(master).hostname or ""

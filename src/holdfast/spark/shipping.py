@@ -1,7 +1,7 @@
-"""Our package as a zip for the workers of a cluster.
+"""The package as a zip file for the workers of a cluster.
 
 Python data sources travel to the executors by reference, so `holdfast` must be importable there,
-and in the very version that the driver runs.  Shipping the driver's own copy gives both without an
+in the same version as on the driver.  Sending the driver's own copy ensures both without an
 installation on every machine.  What it imports (numpy, pyarrow, cramjam) must be installed there.
 """
 
@@ -19,7 +19,7 @@ _EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
 def package_zip() -> Path:
-    """The zip of the `holdfast` that is running, in the cache, named after its contents."""
+    """Return the path of a zip of the running `holdfast`, named after its contents."""
     members = dict(sorted(_members(files("holdfast"), "holdfast")))
     digest = hashlib.sha256()
     for name, data in members.items():
@@ -40,7 +40,7 @@ def _members(directory: Traversable, name: str) -> Iterator[tuple[str, bytes]]:
 
 
 def _zip(members: dict[str, bytes]) -> bytes:
-    """The same bytes for the same members, so that one name never means two files."""
+    """Write a zip whose bytes depend only on its members."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, data in members.items():

@@ -1,4 +1,4 @@
-"""Simulators and contracts, shipped so that you can torture your own store on your own disk."""
+"""Simulators and contracts, part of the package, to test your own store on your own disk."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -9,52 +9,58 @@ if TYPE_CHECKING:
     from holdfast.testing.kv_simulation import Simulation
     from holdfast.testing.log_contract import LogContract
     from holdfast.testing.logs import Explorer, Ledger
+    from holdfast.testing.mark_contract import MarkContract
     from holdfast.testing.owners.contract import OwnerContract
     from holdfast.testing.records_contract import RecordsContract
+    from holdfast.testing.repair_contract import RepairContract
     from holdfast.testing.sim_bucket import Call, Faults, SimBucket
     from holdfast.testing.sim_disk import Fault, PowerLost, SimDisk
     from holdfast.testing.sim_records import SimRecords
+    from holdfast.testing.store_contract import DiskStoreContract, StoreContract
 
 __all__ = [
     "BrokenPromiseError",
     "BucketContract",
     "Call",
+    "DiskStoreContract",
     "Explorer",
     "Fault",
     "Faults",
     "Ledger",
     "LogContract",
+    "MarkContract",
     "OwnerContract",
     "PowerLost",
     "RecordsContract",
+    "RepairContract",
     "SimBucket",
     "SimDisk",
     "SimRecords",
     "Simulation",
+    "StoreContract",
 ]
 
-# Loaded when first wanted: the contracts need pytest, which `holdfast torture` does not, and a
+# Imported when first used: the contracts need pytest, which `holdfast torture` does not, and a
 # writer that is killed a thousand times should start quickly.
 _HOMES = {
-    "BrokenPromiseError": "explorer",
-    "BucketContract": "bucket_contract",
-    "Call": "sim_bucket",
-    "Explorer": "logs",
-    "Fault": "sim_disk",
-    "Faults": "sim_bucket",
-    "Ledger": "logs",
-    "LogContract": "log_contract",
-    "OwnerContract": "owners.contract",
-    "PowerLost": "sim_disk",
-    "RecordsContract": "records_contract",
-    "SimBucket": "sim_bucket",
-    "SimDisk": "sim_disk",
-    "SimRecords": "sim_records",
-    "Simulation": "kv_simulation",
+    "bucket_contract": ("BucketContract",),
+    "explorer": ("BrokenPromiseError",),
+    "kv_simulation": ("Simulation",),
+    "log_contract": ("LogContract",),
+    "logs": ("Explorer", "Ledger"),
+    "mark_contract": ("MarkContract",),
+    "owners.contract": ("OwnerContract",),
+    "records_contract": ("RecordsContract",),
+    "repair_contract": ("RepairContract",),
+    "sim_bucket": ("Call", "Faults", "SimBucket"),
+    "sim_disk": ("Fault", "PowerLost", "SimDisk"),
+    "sim_records": ("SimRecords",),
+    "store_contract": ("DiskStoreContract", "StoreContract"),
 }
 
 
 def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        return getattr(import_module(f"holdfast.testing.{_HOMES[name]}"), name)
+    for home, names in _HOMES.items():
+        if name in names:
+            return getattr(import_module(f"holdfast.testing.{home}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,14 +1,15 @@
-"""Processes that run one at a time, in an order that a seed decides, in time that is only told.
+"""Processes that run one at a time, in an order that a seed decides, in simulated time.
 
-Every actor is a real thread with real code in it, but there is one baton.  Who has it runs; it is
-handed over at every call of a store, every sleep, every wait and now and then at a lock.  So a run
-is a function of its seed, and any race it finds can be run again.
+Every actor is a real thread with real code, but only one runs at a time.  The scheduler may switch
+at every call of a store, every sleep, every wait and sometimes at a lock.  So a run is a function
+of its seed, and a race that it finds can be repeated.
 
-Actors belong to processes.  A process has a clock of its own, which may be wrong.  It can be
-frozen, and its actors go on much later as if nothing had happened; and it can be killed: from then
-on nothing of it acts, whatever its `finally` blocks would like to do.
+Actors belong to processes.  A process has its own clock, which may be wrong.  It can be frozen: its
+actors continue much later, without notice.  Its clocks may stand still meanwhile, as those of a
+virtual machine that is paused, moved or restored.  It can be killed: from then on none of its
+actors runs, and `finally` blocks have no effect.
 
-Time passes a little with each step, and leaps when everybody sleeps.
+Time passes a little with each step, and jumps when all actors sleep.
 """
 
 import threading
@@ -17,35 +18,54 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from random import Random
-from types import TracebackType
-from typing import TypeVar
 from uuid import UUID
 
 from holdfast.runtime import Runtime
-
-Item = TypeVar("Item")
-Result = TypeVar("Result")
+from holdfast.testing.sim_threads import (
+    SimCondition,
+    SimGate,
+    SimLock,
+    SimReentrantLock,
+    SimTicker,
+    SimWorkers,
+)
 
 _START_MS = 1_700_000_000_000.0
 
 
 class Killed(BaseException):
-    """The process of this actor is dead.  No Exception: nobody may handle it."""
+    """The process of this actor is dead.  Not an Exception: no code may handle it."""
 
 
 class StuckError(Exception):
-    """Nobody can go on, or nobody comes to an end."""
+    """No actor can continue, or the actors do not end."""
+
+
+@dataclass(frozen=True, slots=True)
+class SimulationReport:
+    """What happened in a run that kept all promises."""
+
+    seed: int
+    steps: int
+    acknowledged: int
+    judged: int  # states that were compared with the ledger
+    digest: str  # of every call, in order
+    events: dict[str, int]
+    mode: str = ""
 
 
 @dataclass(slots=True, eq=False)
 class Process:
-    """What is frozen, killed, and told the time together."""
+    """Actors that are frozen and killed together, and share a clock."""
 
     name: str
     skew_ms: int = 0
+    id: int = 0  # set when its first actor or its runtime is made
+    started_ms: float = 0.0
     frozen_until_ms: float = 0.0
     is_dead: bool = False
     thaws: int = 0  # how often it was frozen
+    paused_ms: float = 0.0  # how long its clocks stood still
 
 
 @dataclass(slots=True, eq=False)
@@ -61,13 +81,14 @@ class Actor:
     waits_for: object = None  # a lock, a condition, workers; with wake_ms as the deadline
     is_done: bool = False
     thread: threading.Thread | None = None
+    id: int = 0
 
 
 class Scheduler:
-    """Gives the baton to one actor after the other."""
+    """Runs one actor at a time."""
 
     def __init__(self, random: Random, *, tick_ms: float = 4.0, sticky: float = 0.3) -> None:
-        """`sticky`: how often of 1 an actor goes on where another could."""
+        """`sticky` is the probability that an actor continues where another could run."""
         self.random, self.ms = random, _START_MS
         self.steps = 0
         self.steps_max = 50_000
@@ -77,13 +98,15 @@ class Scheduler:
         self.failure: BaseException | None = None
         self._tick_ms, self._sticky = tick_ms, sticky
         self._live: list[Actor] = []
+        self._processes: list[Process] = []  # a process has its place here as its id, from 1
+        self._actor_count = 0
         self._is_stopping = False
         self._over = threading.Lock()
         self._digest = blake2b(digest_size=16)
 
     @property
     def digest(self) -> str:
-        """Of all that was noted: the same for the same seed."""
+        """Return a digest of the trace: the same for the same seed."""
         return self._digest.hexdigest()
 
     def note(self, what: str) -> None:
@@ -94,8 +117,11 @@ class Scheduler:
         self._digest.update(line.encode())
 
     def spawn(self, process: Process, name: str, step: Callable[[], None], *, main: bool) -> Actor:
-        """A new thread in a process.  When its main one ends, so does the process."""
+        """Start a thread in a process.  When its main thread ends, so does the process."""
         actor = Actor(process, f"{process.name}/{name}" if name else process.name, step, main)
+        self._actor_count += 1
+        actor.id = self._actor_count
+        self._register(process)
         actor.baton.acquire()
         actor.thread = threading.Thread(target=self._carry, args=(actor,), daemon=True)
         self._live.append(actor)
@@ -103,7 +129,7 @@ class Scheduler:
         return actor
 
     def run(self) -> None:
-        """Until all actors have ended; the first failure of any of them is raised."""
+        """Run until all actors have ended; raise the first failure."""
         self._over.acquire()
         self._pass_on()
         self._over.acquire()
@@ -114,7 +140,7 @@ class Scheduler:
     # For actors
 
     def step(self, what: str) -> None:
-        """A point at which others may go on; time passes."""
+        """Let time pass, and perhaps switch to another actor."""
         self.steps += 1
         self.note(what)
         if self.steps > self.steps_max:
@@ -123,7 +149,7 @@ class Scheduler:
         self.give_way()
 
     def give_way(self) -> None:
-        """Let chance decide who goes on."""
+        """Choose at random which actor continues."""
         if self.random.random() >= self._sticky:
             self._switch()
         else:
@@ -134,8 +160,14 @@ class Scheduler:
         me.wake_ms = self.ms + delay_ms
         self._switch()
 
+    def join(self, actors: Iterable[Actor]) -> None:
+        """Wait until these have come to their end."""
+        for actor in actors:
+            while not actor.is_done:
+                self.wait_for(actor)
+
     def wait_for(self, thing: object, delay_ms: float | None = None) -> bool:
-        """Until `wake` is called for it; False if time ran out."""
+        """Wait until `wake` is called for it; False after the timeout."""
         me = self._me()
         me.waits_for = thing
         me.wake_ms = float("inf") if delay_ms is None else self.ms + delay_ms
@@ -144,18 +176,20 @@ class Scheduler:
         return not timed_out
 
     def wake(self, thing: object, count: int | None = None) -> None:
-        """Let those who wait for it go on: the first `count`, or all."""
+        """Wake the actors that wait for it: the first `count`, or all."""
         waiting = [actor for actor in self._live if actor.waits_for is thing]
         for actor in waiting[:count]:
             actor.waits_for, actor.wake_ms = None, 0.0
 
-    def freeze(self, process: Process, delay_ms: float) -> None:
-        """Nothing of it goes on for so long."""
+    def freeze(self, process: Process, delay_ms: float, *, pause: bool = False) -> None:
+        """Freeze a process for this time; with `pause`, its clocks stand still meanwhile."""
         process.frozen_until_ms = self.ms + delay_ms
         process.thaws += 1
+        if pause:
+            process.paused_ms += delay_ms
 
     def kill(self, process: Process) -> None:
-        """Nothing of it goes on at all."""
+        """Kill a process: none of its actors runs again."""
         process.is_dead = True
         process.frozen_until_ms = 0.0
         for actor in self._live:
@@ -163,7 +197,7 @@ class Scheduler:
                 actor.waits_for, actor.wake_ms = None, 0.0
 
     def fail(self, error: BaseException) -> None:
-        """End everything; this is why."""
+        """End the run with this error."""
         if self.failure is None:
             self.failure = error
         self._is_stopping = True
@@ -173,7 +207,7 @@ class Scheduler:
 
     def _me(self) -> Actor:
         if self.current is None:
-            raise ValueError("nobody has the baton: only actors may wait")
+            raise ValueError("no actor runs: only actors may wait")
         return self.current
 
     def _check(self) -> None:
@@ -192,7 +226,7 @@ class Scheduler:
         self._check()
 
     def _choose(self) -> Actor:
-        """Anybody who can go on; the clock leaps if nobody can yet."""
+        """Choose an actor that can continue; advance the clock if none can yet."""
         if self._is_stopping:
             return self._live[0]
         while True:
@@ -242,123 +276,51 @@ class Scheduler:
     # What a store is given
 
     def runtime(self, process: Process) -> Runtime:
-        """Time, chance and threads of one process."""
+        """Return the clocks, random numbers, threads and process id of one process."""
+        self._register(process)
+
+        def clock() -> float:
+            return self.ms - process.paused_ms
+
         return Runtime(
-            now_ms=lambda: int(self.ms) + process.skew_ms,
-            monotonic_ms=lambda: int(self.ms - _START_MS),
+            now_ns=lambda: (int(clock()) + process.skew_ms) * 1_000_000,
+            monotonic_ms=lambda: int(clock() - _START_MS),
+            monotonic=lambda: (clock() - _START_MS) / 1000,
             new_id=self.new_id,
             jitter=lambda most: self.random.random() * most,
             sleep_ms=self.sleep,
             lock=lambda: SimLock(self),
+            reentrant_lock=lambda: SimReentrantLock(self),
             condition=lambda lock: SimCondition(self, lock),
+            gate=lambda: SimGate(self),
             workers=lambda count: SimWorkers(self, process, count),
             ticker=lambda interval_ms, step: SimTicker(self, process, interval_ms, step),
+            thread_id=lambda: self.current.id if self.current else 0,
+            process_id=lambda: process.id,
+            hostname=lambda: "host",
+            was_running=self.was_running,
+            process_mark=self.process_mark,
+            program=lambda: process.name,
         )
+
+    def was_running(self, process_id: int, at_ns: int) -> bool:
+        """Return whether the process that had this id then is alive.  No id is used twice."""
+        if not 1 <= process_id <= len(self._processes):
+            return False
+        process = self._processes[process_id - 1]
+        started_ns = (int(process.started_ms) + process.skew_ms) * 1_000_000
+        return not process.is_dead and started_ns <= at_ns
+
+    def process_mark(self, process_id: int) -> str | None:
+        """Return what distinguishes a process; None if it is dead."""
+        known = 1 <= process_id <= len(self._processes)
+        dead = not known or self._processes[process_id - 1].is_dead
+        return None if dead else f"boot space {process_id}"
+
+    def _register(self, process: Process) -> None:
+        if not process.id:
+            self._processes.append(process)
+            process.id, process.started_ms = len(self._processes), self.ms
 
     def new_id(self) -> UUID:
         return UUID(bytes=self.random.randbytes(16))
-
-
-class SimLock:
-    """See runtime.Lock."""
-
-    def __init__(self, scheduler: Scheduler) -> None:
-        self._scheduler = scheduler
-        self.owner: Actor | None = None
-
-    def __enter__(self) -> bool:
-        if self._scheduler.random.random() < 0.03:
-            self._scheduler.give_way()
-        self.acquire()
-        return True
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-        /,
-    ) -> None:
-        self.release()
-
-    def acquire(self) -> None:
-        while self.owner is not None:
-            self._scheduler.wait_for(self)
-        self.owner = self._scheduler.current
-
-    def release(self) -> None:
-        if self.owner is self._scheduler.current:  # else we were killed while we waited for it
-            self.owner = None
-            self._scheduler.wake(self)
-
-
-class SimCondition:
-    """See runtime.Condition."""
-
-    def __init__(self, scheduler: Scheduler, lock: SimLock) -> None:
-        self._scheduler, self._lock = scheduler, lock
-
-    def wait(self, timeout: float | None = None) -> bool:
-        self._lock.release()
-        notified = self._scheduler.wait_for(self, None if timeout is None else timeout * 1000)
-        self._lock.acquire()
-        return notified
-
-    def notify(self, n: int = 1) -> None:
-        self._scheduler.wake(self, n)
-
-    def notify_all(self) -> None:
-        self._scheduler.wake(self)
-
-
-class SimWorkers:
-    """See runtime.Workers.  What is submitted runs in actors; `map` in the caller's."""
-
-    def __init__(self, scheduler: Scheduler, process: Process, count: int) -> None:
-        self._scheduler, self._process, self._count = scheduler, process, count
-        self._waiting: deque[Callable[[], None]] = deque()
-        self._running = 0
-
-    def submit(self, step: Callable[[], None], /) -> None:
-        self._waiting.append(step)
-        if self._running < self._count:
-            self._running += 1
-            self._scheduler.spawn(self._process, "worker", self._work, main=False)
-
-    def map(self, function: Callable[[Item], Result], items: Iterable[Item], /) -> list[Result]:
-        return [function(item) for item in items]
-
-    def close(self) -> None:
-        while self._running:
-            self._scheduler.wait_for(self)
-
-    def _work(self) -> None:
-        try:
-            while self._waiting:
-                self._waiting.popleft()()
-        finally:
-            self._running -= 1
-            self._scheduler.wake(self)
-
-
-class SimTicker:
-    """See runtime.Ticker."""
-
-    def __init__(
-        self, scheduler: Scheduler, process: Process, interval_ms: float, step: Callable[[], None]
-    ) -> None:
-        self._scheduler, self._interval_ms, self._step = scheduler, interval_ms, step
-        self._is_closed = False
-        self._actor = scheduler.spawn(process, "ticker", self._run, main=False)
-
-    def close(self) -> None:
-        self._is_closed = True
-        while not self._actor.is_done and self._actor is not self._scheduler.current:
-            self._scheduler.wait_for(self._actor)
-
-    def _run(self) -> None:
-        while True:
-            self._scheduler.sleep(self._interval_ms)
-            if self._is_closed:
-                return
-            self._step()

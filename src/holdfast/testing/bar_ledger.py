@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from holdfast.bars.query import Span
 from holdfast.bars.reader import Bars
-from holdfast.bars.store import BarStore
+from holdfast.bars.writer import BarStore
 from holdfast.errors import HoldfastError
 from holdfast.testing.explorer import BrokenPromiseError
 
@@ -16,7 +16,7 @@ State = frozenset[tuple[str, int, int, int]]  # bucket, time, price, and how man
 
 
 def state_of(store: Bars) -> State:
-    """Everything that can be read."""
+    """Return everything that can be read."""
     _, bars = store._rows(KEYS[:2], Span(), None)
     _, ticks = store._rows(KEYS[2:], Span(), None)
     found: Counter[tuple[str, int, int]] = Counter()
@@ -30,7 +30,9 @@ def state_of(store: Bars) -> State:
 class BarLedger:
     """What a store has promised so far."""
 
-    rows: dict[tuple[str, int], list[int]] = field(default_factory=dict)  # prices, as they came
+    rows: dict[tuple[str, int], list[int]] = field(
+        default_factory=dict
+    )  # prices, in order of commit
     prepared: dict[int, "Edit"] = field(default_factory=dict)
     in_flight: "Edit | None" = None  # may have happened
     deciding: int | None = None  # a tgid that may be undecided or not
@@ -60,7 +62,7 @@ class BarLedger:
         self.in_flight = None
 
     def hold(self, store: Bars) -> None:
-        """Compare; what is shown now is promised from now on."""
+        """Compare rows that were read with the ledger; they count as promised from now on."""
         try:
             shown = state_of(store)
         except HoldfastError as error:
@@ -76,7 +78,7 @@ class BarLedger:
         self.land()
 
     def hold_undecided(self, store: BarStore) -> None:
-        """Only an owner knows these."""
+        """Compare the undecided groups, which only an owner knows."""
         undecided = set(store.undecided)
         wanted = set(self.prepared)
         extra = undecided - wanted
@@ -95,11 +97,11 @@ class Edit:
     """What one group does."""
 
     written: tuple[tuple[str, int, int], ...] = ()  # bucket, time, price
-    removed: tuple[tuple[str, int, int], ...] = ()  # bucket, from, to
+    removed: tuple[tuple[str, int, int], ...] = ()  # bucket, start, stop
 
     def apply(self, rows: dict[tuple[str, int], list[int]]) -> None:
-        for key, start, end in self.removed:
-            for place in [p for p in rows if p[0] == key and start <= p[1] <= end]:
+        for key, start, stop in self.removed:
+            for place in [p for p in rows if p[0] == key and start <= p[1] < stop]:
                 del rows[place]
         for key, time_ns, price in self.written:
             if key == TICKS:

@@ -2,7 +2,7 @@
 
     python -m holdfast.testing.bar_writer PATH --life 3
 
-It says what it is about to write and, once that is durable, what is acknowledged, as
+It prints what it is about to write and, once that is durable, what is acknowledged, as
 holdfast.testing.writer does:
 
     begin 41 43          rounds 41 to 43 are being written, as one group
@@ -16,7 +16,8 @@ from random import Random
 
 import numpy as np
 
-from holdfast.bars import BarStore, open_bars
+from holdfast.bars import BarStore
+from holdfast.doors import open_bars
 from holdfast.testing.writer import say
 
 SYMBOLS = ("A", "B", "C")
@@ -29,13 +30,13 @@ def main() -> None:
     parser.add_argument("path")
     parser.add_argument("--life", type=int, default=0, help="varies group sizes between restarts")
     options = parser.parse_args()
-    # Small logs and a busy writer: so it dies in write-backs and rotations too.
-    with open_bars(options.path, write_back_ms=10, wal_size_max=1 << 14) as store:
-        write_for_ever(store, Random(options.life))
+    # Small logs and many writes, so that it is killed in write-backs and rotations too.
+    with open_bars(options.path, create=True, flush_ms=10, wal_size_max=1 << 14) as store:
+        write_without_end(store, Random(options.life))
 
 
-def write_for_ever(store: BarStore, random: Random) -> None:
-    """Groups of all sizes, small ones more often."""
+def write_without_end(store: BarStore, random: Random) -> None:
+    """Write groups of all sizes, small ones more often, until killed."""
     last = len(store.query("A", "1Min", TICKS)) if store.symbols("1Min", TICKS) else 0
     while True:
         first, last = last + 1, last + 1 + int(random.expovariate(1 / 4))

@@ -1,8 +1,8 @@
-"""Bar stores as the explorer sees them: what they promise, and what a life of one is made of.
+"""Bar stores for the explorer: what they promise, and the steps of a life.
 
-The oracle: what was acknowledged, or shown by an earlier recovery or to a guest, is there; of the
-group in flight all or nothing; prepared groups are undecided until they are decided; nothing is
-invented, no row is there twice, and the store goes on.
+The oracle: every row that was acknowledged, or shown by an earlier recovery or to a guest, is
+there.  The group in flight is there whole or not at all.  Prepared groups stay undecided until they
+are decided.  No row is invented or doubled, and the store can be written.
 """
 
 from collections.abc import Callable, Sequence
@@ -10,10 +10,12 @@ from random import Random
 
 import numpy as np
 
-from holdfast.bars.guest import BarReader
-from holdfast.bars.store import BarStore
+from holdfast.bars.reader import BarReader
+from holdfast.bars.writer import BarStore
+from holdfast.errors import HoldfastError, NotFoundError
 from holdfast.formats.bar_time import DAY_NS, year_start_ns
 from holdfast.group_commit import Alone
+from holdfast.runtime import Runtime
 from holdfast.testing.bar_ledger import KEYS, TICKS, BarLedger, Edit
 from holdfast.testing.explorer import BrokenPromiseError, LifeExplorer, Mortal
 from holdfast.testing.sim_disk import SimDisk
@@ -36,7 +38,11 @@ class BarLife(Mortal[BarLedger]):
         self.store.close()
 
     def guards(self) -> Sequence[Alone]:
-        return self.store._commits, self.store._writing_back
+        return self.store._commits.queue, self.store._write_back.alone
+
+    @property
+    def refusal(self) -> HoldfastError | None:
+        return self.store._handle.refusal
 
     def look(self) -> None:
         if self.store.damage:
@@ -44,7 +50,13 @@ class BarLife(Mortal[BarLedger]):
         self.ledger.hold(self.store)
 
     def look_as_guest(self) -> None:
-        with BarReader(self.disk) as guest:
+        try:
+            guest = BarReader(self.disk)
+        except NotFoundError as error:  # a crash may come before the root is created
+            if self.ledger.acknowledged:
+                raise BrokenPromiseError("lost", str(error)) from error
+            return
+        with guest:
             self.ledger.hold(guest)
 
     def settle(self) -> None:
@@ -53,10 +65,11 @@ class BarLife(Mortal[BarLedger]):
 
     def go_on(self) -> None:
         many(self)
-        write_back(self)
+        flush(self)
 
     def vanish(self) -> None:
-        vars(self.store).clear()
+        for part in (self.store._commits, self.store._write_back, self.store):
+            vars(part).clear()
 
     def edit(self, written: Sequence[tuple[str, int, int]], *, prepare: bool = False) -> None:
         edit, group = Edit(tuple(written)), self.store.group()
@@ -88,14 +101,20 @@ class BarLife(Mortal[BarLedger]):
         return year_start_ns(year) + int(self.random.random() * 3) * DAY_NS
 
 
+SIM_RUNTIME = Runtime(
+    now_ns=lambda: 1_600_000_000_000_000_000,
+    process_id=lambda: 7,
+    was_running=lambda pid, at_ns: False,
+)
+
+
 def open_store(disk: SimDisk) -> BarStore:
     return BarStore(
         disk,
+        create=True,
         wal_size_max=700,
         open_files_max=2,
-        now_ns=lambda: 1_600_000_000_000_000_000,
-        pid=7,
-        was_running=lambda pid, at_ns: False,
+        runtime=SIM_RUNTIME,
     )
 
 
@@ -104,7 +123,7 @@ def one_bar(life: BarLife) -> None:
 
 
 def many(life: BarLife) -> None:
-    """Bars of two symbols, in a row too, and ticks: all of it or nothing."""
+    """Write bars of two symbols and ticks as one group, all of it or nothing."""
     day = life.day()
     bars = [(key, day + n * DAY_NS, life.price()) for key in KEYS[:2] for n in (0, 1)]
     life.edit([*bars, *_ticks(life)])
@@ -115,21 +134,21 @@ def some_ticks(life: BarLife) -> None:
 
 
 def _ticks(life: BarLife) -> list[tuple[str, int, int]]:
-    """At times that ticks can tell exactly."""
+    """Return times that ticks can represent exactly."""
     day = life.day()
     return [(TICKS, day + n * DAY_NS // 4, life.price()) for n in (1, 0, 1)]
 
 
-def write_back(life: BarLife) -> None:
-    life.store.write_back()
+def flush(life: BarLife) -> None:
+    life.store.flush()
 
 
 def delete(life: BarLife) -> None:
     key = KEYS[int(life.random.random() * 3)]
     start = life.day()
-    end = start + DAY_NS // 8
-    life.ledger.in_flight = Edit(removed=((key, start, end),))
-    life.store.delete(*key.split("/"), start=start, end=end)
+    stop = start + DAY_NS // 8
+    life.ledger.in_flight = Edit(removed=((key, start, stop),))
+    life.store.delete(*key.split("/"), start=start, stop=stop)
     life.ledger.land()
 
 
@@ -158,7 +177,7 @@ STEPS: dict[str, Step] = {
     "bar": one_bar,
     "many": many,
     "ticks": some_ticks,
-    "write back": write_back,
+    "flush": flush,
     "delete": delete,
     "prepare": prepare,
     "decide": decide,
@@ -168,11 +187,12 @@ STEPS: dict[str, Step] = {
 
 
 class BarExplorer(LifeExplorer[BarLife, BarLedger]):
-    """Runs lives of bar stores, and counts what it has seen."""
+    """Runs lives of bar stores, and counts the images."""
 
     changes_max = 8, 20, 60, 150
     recovery_changes_max = 30
     guests_first = 0.1
+    ways_out, cut_files = ("flush",), "WALFile.*"
 
     def steps(self) -> dict[str, Step]:
         return STEPS

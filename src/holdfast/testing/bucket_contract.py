@@ -1,4 +1,4 @@
-"""What every bucket must pass.  Subclass, give a pytest fixture `bucket`, inherit the tests.
+"""The tests that every bucket must pass.  Subclass it, and provide a pytest fixture `bucket`.
 
     class TestMine(BucketContract):
         @pytest.fixture
@@ -58,7 +58,7 @@ class BucketContract:
                 bucket.put_if_absent("wal/1", other)
         assert bucket.get("wal/1") == b"first"
 
-    def test_of_many_who_create_one_name_one_wins(self, bucket: Bucket) -> None:
+    def test_one_of_many_creates_of_one_name_succeeds(self, bucket: Bucket) -> None:
         def race(racer: int) -> list[int]:
             won = []
             for slot in range(self.slots):
@@ -119,7 +119,7 @@ class BucketContract:
         times = [info.modified_ms for info in bucket.list("wal/")]
         assert times == sorted(times)
 
-    def test_deletes_and_does_not_mind_what_is_missing(self, bucket: Bucket) -> None:
+    def test_deletes_ignore_missing_objects(self, bucket: Bucket) -> None:
         for name in NAMES:
             bucket.put_if_absent(name, b"x")
         bucket.delete("a/1", "never", "ab/1", "no/where")
@@ -136,7 +136,7 @@ class BucketContract:
             bucket.copy("x", destination)
             assert bucket.get(destination) == b"new" == bucket.get("x")
 
-    def test_refuses_names_that_some_store_would_bend(self, bucket: Bucket) -> None:
+    def test_refuses_names_that_some_store_would_change(self, bucket: Bucket) -> None:
         calls: list[Callable[[str], object]] = [
             bucket.get,
             lambda name: bucket.get_range(name, 0, 1),
@@ -147,7 +147,7 @@ class BucketContract:
         ]
         for name in HOSTILE:
             for call in calls:
-                with pytest.raises(ValueError, match="not an object's name"):
+                with pytest.raises(ValueError, match="invalid object name"):
                     call(name)
         assert bucket.list("") == []
 

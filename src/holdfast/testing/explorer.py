@@ -1,8 +1,7 @@
-"""Crashes a store in every way the simulated disk knows, and holds it to what it promised.
+"""Crash a store in every way that the simulated disk supports, and compare it with its promises.
 
-What is promised, and what a life is made of, each kind of store says for itself: see
-holdfast.testing.logs and holdfast.testing.bars.  What other processes do meanwhile is in
-holdfast.testing.meddler.
+Each kind of store defines what it promises and the steps of a life: see holdfast.testing.logs and
+holdfast.testing.bars.  Interference by other processes is in holdfast.testing.meddler.
 """
 
 import gc
@@ -33,8 +32,9 @@ Life = TypeVar("Life", bound=Mortal[Any])
 
 @contextmanager
 def undisturbed() -> Iterator[None]:
-    """Every life leaves a store behind, and a line in the journal for each thing that it mended.
-    To look for such garbage less often, and to write no such lines, saves a third."""
+    """Collect garbage less often, and do not log recoveries: every life leaves a store as garbage,
+    and log lines.  This saves a third of the time.
+    """
     thresholds, level = gc.get_threshold(), _LOG.level
     gc.set_threshold(50_000, *thresholds[1:])
     _LOG.setLevel(logging.CRITICAL)
@@ -46,11 +46,16 @@ def undisturbed() -> Iterator[None]:
 
 
 class LifeExplorer(ABC, Generic[Life, Ledger]):
-    """Runs lives of one kind of store, and counts what it has seen."""
+    """Runs lives of one kind of store, and counts the images."""
 
     changes_max: ClassVar[tuple[int, ...]]  # that a life makes before it ends: one of these
     recovery_changes_max: ClassVar[int]  # ... and one that dies again while it recovers
-    guests_first: ClassVar[float] = 0.0  # how likely a guest looks before an owner mends anything
+    guests_first: ClassVar[float] = 0.0  # how likely a guest looks before an owner recovers
+    ways_out: Sequence[str]  # steps that must work on a full disk: see holdfast.testing.full_disk
+    cut_files: str  # a pattern: of these nothing is cut off without a copy
+    record_start: bytes = (
+        b"?"  # of a record in them that recovery removes, as it is no longer needed
+    )
 
     def __init__(self, *, seed: int = 0, images_per_point: int = 6) -> None:
         self.seed, self.images_per_point = seed, images_per_point
@@ -61,7 +66,7 @@ class LifeExplorer(ABC, Generic[Life, Ledger]):
 
     @abstractmethod
     def steps(self) -> Mapping[str, Callable[[Life], None]]:
-        """What a life is made of."""
+        """Return the steps of a life."""
 
     @abstractmethod
     def new_ledger(self) -> Ledger: ...
@@ -71,7 +76,7 @@ class LifeExplorer(ABC, Generic[Life, Ledger]):
 
     @property
     def images(self) -> int:
-        """Distinct states of the disk from which a store was recovered and judged."""
+        """Return the number of distinct images from which a store was recovered and checked."""
         return len(self._seen)
 
     def sequences(self, length_max: int) -> Iterator[tuple[str, ...]]:
@@ -89,8 +94,8 @@ class LifeExplorer(ABC, Generic[Life, Ledger]):
     ) -> None:
         """Cut the power, and kill, at each change that this sequence makes from `first` on.
 
-        It is lived once: each change is looked at as if it were the last.  With `last_step_only`
-        those of the steps before are left to the shorter sequences.
+        The sequence runs once: each change is treated as the last one.  With `last_step_only`,
+        changes of earlier steps are left to shorter sequences.
         """
         disk, ledger = SimDisk(), self.new_ledger()
         life = self.new_life(disk, ledger, Random(f"{sequence}/{seed}"))
@@ -100,7 +105,7 @@ class LifeExplorer(ABC, Generic[Life, Ledger]):
             if left > 1 or disk.posix.operations < first:
                 return
             random = Random(f"{self.seed}/{sequence}/{disk.posix.operations}/{seed}")
-            known = 0  # in a row: where only a name is not durable yet, there are few images
+            known = 0  # consecutive: where only a name is not durable yet, there are few images
             for _ in range(self.images_per_point):
                 is_new = self._outlive(ledger, disk.after_power_cut(random), random)
                 known = 0 if is_new else known + 1
@@ -121,7 +126,7 @@ class LifeExplorer(ABC, Generic[Life, Ledger]):
         self.acknowledged += ledger.acknowledged
 
     def lives(self, seed: int, count: int = 5, *, meddled: bool = False) -> None:
-        """Several lives on one disk, each cut short somewhere, often in recovery.
+        """Run several lives on one disk, each ended at some point, often in recovery.
 
         If they are `meddled` with, other processes interfere at random changes.
         """
@@ -155,13 +160,13 @@ class LifeExplorer(ABC, Generic[Life, Ledger]):
         self._judge(disk, ledger, random, self.guests_first)
         self.acknowledged += ledger.acknowledged
 
-    def every_fault(self, sequence: Sequence[str], kind: str, *, for_ever: bool) -> None:
-        """Let each system call that this sequence makes fail in turn; then lose power too."""
+    def every_fault(self, sequence: Sequence[str], kind: str, *, always: bool) -> None:
+        """Make each system call of this sequence fail in turn; then cut the power too."""
         with undisturbed():
             calls = self._with_fault(sequence, kind, None)[0].posix.trace
             for at in [at for at, call in enumerate(calls) if call in FAILING[kind]]:
                 random = Random(f"{self.seed}/{sequence}/{kind}/{at}")
-                disk, ledger = self._with_fault(sequence, kind, Fault(kind, at, for_ever))
+                disk, ledger = self._with_fault(sequence, kind, Fault(kind, at, always))
                 # No guests: they cannot know that the cache shows what a failed sync has lost.
                 self._judge(disk.after_power_cut(random), ledger.copy(), random)
                 disk = disk.after_kill()
@@ -171,9 +176,9 @@ class LifeExplorer(ABC, Generic[Life, Ledger]):
     def every_meddling(
         self, sequence: Sequence[str], kind: str, *, locks_directories: bool = True
     ) -> None:
-        """Let another process interfere, in turn, at each change and between any two steps.
+        """Have another process interfere, in turn, at each change and between any two steps.
 
-        `kind` is one of holdfast.testing.meddler.KINDS.  Power may go at any later change.
+        `kind` is one of holdfast.testing.meddler.KINDS.  The power may fail at any later change.
         """
         with undisturbed():
             for at in count():
@@ -187,7 +192,7 @@ class LifeExplorer(ABC, Generic[Life, Ledger]):
     def _meddled(
         self, sequence: Sequence[str], kind: str, at: int, *, locks_directories: bool
     ) -> bool:
-        """One life.  False if it has ended before the turn number `at` came."""
+        """Run one life.  False if it ended before turn number `at`."""
         disk, ledger = SimDisk(), self.new_ledger()
         random = Random(f"{self.seed}/{sequence}/{kind}/{at}")
         life = self.new_life(disk, ledger, random)
@@ -212,7 +217,7 @@ class LifeExplorer(ABC, Generic[Life, Ledger]):
     def _with_fault(
         self, sequence: Sequence[str], kind: str, fault: Fault | None
     ) -> tuple[SimDisk, Ledger]:
-        """One life, the same each time until the fault fires."""
+        """Run one life, the same each time until the fault fires."""
         disk, ledger = SimDisk(), self.new_ledger()
         disk.posix.fired, disk.posix.fault = self.fired, fault
         life = self.new_life(disk, ledger, Random(f"{self.seed}/{sequence}/{kind}"))
@@ -223,13 +228,13 @@ class LifeExplorer(ABC, Generic[Life, Ledger]):
         except (OSError, HoldfastError):
             if fault is None:
                 raise
-            # It said so: that is all that is asked of it.
+            # It raised an error, as it must.
         return disk, ledger
 
     def _outlive(self, ledger: Ledger, disk: SimDisk, random: Random) -> bool:
-        """Recover; now and then die once more inside recovery and recover from that.
+        """Recover; sometimes die once more inside recovery, and recover again.
 
-        False if this was done from the same image before.
+        False if the same image was recovered before.
         """
         if not self._is_new(disk, ledger):
             return False
@@ -251,7 +256,7 @@ class LifeExplorer(ABC, Generic[Life, Ledger]):
     def _judge(self, disk: SimDisk, ledger: Ledger, random: Random, guests: float = 0.0) -> None:
         life = self.new_life(disk, ledger, random)
         if guests and random.random() < guests:
-            life.look_as_guest()  # it sees the same before anything is mended
+            life.look_as_guest()  # it sees the same before recovery
         life.begin()
         if random.random() < 0.2:
             life.go_on()
@@ -259,7 +264,7 @@ class LifeExplorer(ABC, Generic[Life, Ledger]):
         life.vanish()
 
     def _is_new(self, disk: SimDisk, ledger: Ledger) -> bool:
-        """Count an image, once for all the promises it is held to."""
+        """Count an image, once for each set of promises."""
         self.drawn += 1
         image = hash((image_of(disk.posix._root), ledger.key()))
         if image in self._seen:

@@ -1,18 +1,18 @@
-"""What was promised of a kv store, and whether a state of it keeps all of that.
+"""What a kv store has promised, and whether a state of it keeps all promises.
 
-Every value names the write it comes from.  So a state tells which write each key shows, and a
-state is sound if of no key it shows something older than a write that it must hold.  It must hold
+Every value names its write.  So a state shows the write of each key.  A state is sound if it shows
+no key older than a write that it must hold.  It must hold
 
     what was acknowledged, or shown by a reader, before the state was taken     nothing is lost
     every write of which it shows a row, with all its rows                      batches are whole
     what was acknowledged of writes that came before one that it shows          there are no gaps
 
-Of two writes through a writer the older one is known: epochs rise, and numbers in an epoch.  Bulk
-loads follow each other by the number of the batch.  Of a write and a load it is known if one
-ended before the other began; else either may win.  What began after another was acknowledged is
-the newer one, whoever wrote it: a writer that was fenced acknowledges nothing.  A write that was
-not acknowledged may be there or not, for ever; it is judged from the moment on that somebody has
-seen it.
+The order of two writes through a writer is known: epochs rise, and so do numbers in an epoch.  Bulk
+loads are ordered by the number of the batch.  The order of a write and a load is known if one ended
+before the other started; else either may be newer.  Without `ordered_acks`, a write that ended
+before a load may have a gap before it, and counts as written meanwhile.  A write that started after
+another was acknowledged is newer, from any writer: a fenced writer acknowledges nothing.  A write
+that was not acknowledged may be there or not; it counts from the time when a reader has seen it.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -32,30 +32,32 @@ class Write:
     rows: Rows
     began: int
     is_load: bool = False
+    is_ordered: bool = True  # it is acknowledged after all writes before it
     order: tuple[int, int] = (0, 0)  # epoch and seq; of a load 0 and the batch
     acknowledged: int | None = None  # when
     seen: int | None = None
 
     @property
     def settled(self) -> int | None:
-        """Since when it must be there."""
+        """Return since when it must be there."""
         times = [time for time in (self.acknowledged, self.seen) if time is not None]
         return min(times, default=None)
 
     def precedes(self, other: "Write") -> bool:
-        """Whether this one is older, beyond doubt."""
+        """Return whether this write is older for certain."""
         if self.is_load == other.is_load:
             return self.order < other.order
-        return self.ended_before(other)
+        return self.is_ordered and self.ended_before(other)
 
     def ended_before(self, other: "Write") -> bool:
         return self.acknowledged is not None and self.acknowledged < other.began
 
 
 class KvLedger:
-    """All writes that were ever begun."""
+    """All writes that were ever started."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, ordered_acks: bool = True) -> None:
+        self._ordered_acks = ordered_acks
         self._writes: dict[int, Write] = {}
         self._by_key: dict[bytes, list[Write]] = {}
         self._time = 0
@@ -65,25 +67,25 @@ class KvLedger:
         return sum(write.acknowledged is not None for write in self._writes.values())
 
     def now(self) -> int:
-        """A moment, after all that was noted before and before all that will be."""
+        """Return a time after all recorded events and before all later ones."""
         self._time += 1
         return self._time
 
     def begin(
         self, keys: Iterable[bytes], deleted: Iterable[bytes], filler: bytes, *, load: bool = False
     ) -> Write:
-        """A write is about to be made; its values name it."""
+        """Record that a write starts; its values name it."""
         number = len(self._writes) + 1
         rows: dict[bytes, bytes | None] = dict.fromkeys(deleted)
         rows |= {key: b"%d:" % number + filler for key in keys}
-        write = Write(number, rows, self.now(), load)
+        write = Write(number, rows, self.now(), load, load or self._ordered_acks)
         self._writes[number] = write
         for key in rows:
             self._by_key.setdefault(key, []).append(write)
         return write
 
     def drop(self, write: Write) -> None:
-        """It was never taken."""
+        """Record that a write was refused."""
         for key in write.rows:
             self._by_key[key].remove(write)
 
@@ -95,11 +97,11 @@ class KvLedger:
             if other is write or other.is_load != write.is_load or other.acknowledged is None:
                 continue
             if other.ended_before(write) and write.precedes(other):
-                told = f"{_told(write)} was taken after {_told(other)}, which is newer"
-                raise BrokenPromiseError("lost", told)
+                what = f"{_shown(write)} was taken after {_shown(other)}, which is newer"
+                raise BrokenPromiseError("lost", what)
             if other.precedes(write) != (other.order[1] < write.order[1]):
-                told = f"{_told(write)} and {_told(other)} have their numbers in another order"
-                raise BrokenPromiseError("broken", told)
+                what = f"{_shown(write)} and {_shown(other)} have their numbers in another order"
+                raise BrokenPromiseError("broken", what)
 
     def judge(
         self,
@@ -110,10 +112,10 @@ class KvLedger:
         loads_since: int | None = None,
         own: Iterable[Write] = (),
     ) -> None:
-        """BrokenPromiseError unless the state can be.
+        """Raise BrokenPromiseError unless this state is possible.
 
-        It was taken after `since`, as far as writes go, and after `loads_since`; None if that is
-        not known.  Whoever took it knows that its `own` writes are there.
+        It was taken after all writes before `since` and all loads before `loads_since`; None if
+        that is unknown.  The `own` writes of its reader must be there.
         """
         shown = [self._origin(key, value, who) for key, value in state.items()]
         last = max((write.order for write in shown if not write.is_load), default=(-1, -1))
@@ -130,7 +132,7 @@ class KvLedger:
                 self._judge_key(key, state.get(key), writes, must, who)
 
     def see(self, state: State) -> None:
-        """A reader has shown this: from now on it is there."""
+        """Record that a reader has shown this: from now on it must be there."""
         now = self.now()
         for key, value in state.items():
             write = self._origin(key, value, "a reader")
@@ -138,13 +140,13 @@ class KvLedger:
                 write.seen = now
 
     def judge_own(self, key: bytes, value: bytes | None, latest: Write, who: str) -> None:
-        """A writer reads its own write at once."""
+        """Check that a writer reads its own write at once."""
         found = self._origin(key, value, who) if value is not None else None
         if found is not None and (found is latest or not found.precedes(latest)):
             return
         if found is None and _could_be_absent(key, self._by_key[key], [latest]):
             return
-        raise BrokenPromiseError("hidden", f"{who} does not read its own {_told(latest, key)}")
+        raise BrokenPromiseError("hidden", f"{who} does not read its own {_shown(latest, key)}")
 
     def _judge_key(
         self,
@@ -157,12 +159,12 @@ class KvLedger:
         if value is None:
             if _could_be_absent(key, writes, must):
                 return
-            raise BrokenPromiseError("lost", f"{who} shows nothing of {_told(must[-1], key)}")
+            raise BrokenPromiseError("lost", f"{who} shows nothing of {_shown(must[-1], key)}")
         found = self._origin(key, value, who)
         for write in must:
             if found is not write and found.precedes(write):
-                told = f"{_told(found, key)}, and not {_told(write, key)}"
-                raise BrokenPromiseError("lost", f"{who} shows {told}")
+                what = f"{_shown(found, key)}, and not {_shown(write, key)}"
+                raise BrokenPromiseError("lost", f"{who} shows {what}")
 
     def _origin(self, key: bytes, value: bytes, who: str) -> Write:
         number, colon, _ = value.partition(b":")
@@ -178,7 +180,7 @@ def _is_before(write: Write, time: int | None) -> bool:
 
 
 def _could_be_absent(key: bytes, writes: Sequence[Write], must: Sequence[Write]) -> bool:
-    """Whether some deletion of the key may be the newest of these writes."""
+    """Return whether a deletion of the key may be the newest of these writes."""
     deletions = [write for write in writes if write.rows[key] is None]
     return any(
         all(deletion is write or not deletion.precedes(write) for write in must)
@@ -186,7 +188,7 @@ def _could_be_absent(key: bytes, writes: Sequence[Write], must: Sequence[Write])
     )
 
 
-def _told(write: Write, key: bytes | None = None) -> str:
+def _shown(write: Write, key: bytes | None = None) -> str:
     kind = "load" if write.is_load else "write"
     fate = "acknowledged" if write.acknowledged is not None else "unconfirmed"
     return f"{kind} {write.number} {write.order}{f' of {key!r}' if key else ''} ({fate})"

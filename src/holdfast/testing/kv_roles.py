@@ -1,21 +1,20 @@
-"""Who takes part in the simulation of a kv store: one function for the life of each process.
+"""The roles in the simulation of a kv store: one function for the life of each process.
 
-A role uses the store as a program would, notes in the ledger what it was promised, and has every
-state that it reads judged.  It may be killed or frozen at any call; errors that the store is
-allowed to raise end its life, all others end the simulation.
+A role uses the store as a program would, records in the ledger what was promised, and checks every
+state that it reads.  It may be killed or frozen at any call; errors that the store is allowed to
+raise end its life, all others end the simulation.
 """
 
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from random import Random
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from holdfast.bucket import Bucket
+from holdfast.doors import read_kv
 from holdfast.errors import (
     FencedError,
-    JobLostError,
+    LeaseLostError,
     LockedError,
     PoisonedError,
     UnavailableError,
@@ -24,16 +23,17 @@ from holdfast.formats.sst import Rows
 from holdfast.kv.bulk import BulkLoad, write_sorted
 from holdfast.kv.cas.two_phase import TwoPhaseBucket
 from holdfast.kv.compaction import Compactor
-from holdfast.kv.gc import GarbageCollector, GcOptions
+from holdfast.kv.gc import GarbageCollector
 from holdfast.kv.manifests import ManifestStore
-from holdfast.kv.plans import CompactionOptions
-from holdfast.kv.reader import Reader
-from holdfast.kv.reading import PinnedView
+from holdfast.kv.reader import KvReader
 from holdfast.kv.snapshots import Snapshots
+from holdfast.kv.view import PinnedView
 from holdfast.runtime import Runtime
-from holdfast.testing.actors import Process, Scheduler
-from holdfast.testing.kv_ledger import KvLedger, Write
-from holdfast.testing.kv_watch import WatchedBucket
+from holdfast.testing.actors import Process
+from holdfast.testing.kv_ledger import Write
+
+if TYPE_CHECKING:
+    from holdfast.testing.kv_simulation import Simulation as World
 
 State = dict[bytes, bytes]
 KEYS = [b"k%d" % number for number in range(8)]
@@ -42,91 +42,46 @@ LOADED_KEYS = [b"l%d" % number for number in range(4)] + KEYS[:2]
 
 @dataclass(slots=True)
 class Kept:
-    """A snapshot that somebody has made, and what it must hold."""
+    """A snapshot that a role has created, and what it must hold."""
 
     manifest_id: int
-    is_for_ever: bool
+    is_permanent: bool
     since: int
     own: list[Write] = field(default_factory=list)
 
 
-class World(Protocol):
-    """What a role knows of the simulation."""
-
-    random: Random
-    scheduler: Scheduler
-    ledger: KvLedger
-    truth: WatchedBucket
-    events: Counter[str]
-    epochs: set[int]
-    kept: list[Kept]
-    contents: dict[int, State]  # of manifests that were read, for ever the same
-    loads: dict[int, Write]  # by batch
-    batch: int
-
-    @property
-    def ordered_acks(self) -> bool: ...
-
-    @property
-    def parallel_max(self) -> int: ...
-
-    @property
-    def gc_min_age_ms(self) -> int: ...
-
-    @property
-    def is_over(self) -> bool: ...
-
-    @property
-    def compaction(self) -> CompactionOptions: ...
-
-    @property
-    def gc(self) -> GcOptions: ...
-
-    @property
-    def ttl_ms(self) -> int: ...
-
-    @property
-    def peace_ms(self) -> int: ...
-
-    def bucket(self, process: Process) -> Bucket: ...
-
-    def runtime(self, process: Process) -> Runtime: ...
-
-    def broken(self, kind: str, what: str) -> None: ...
-
-
-Role = Callable[[World, Process], None]
+Role = Callable[["World", Process], None]
 
 
 @contextmanager
-def tolerated(world: World, process: Process) -> Iterator[None]:
-    """Errors that a store may raise when the network, or another process, is in its way."""
+def tolerated(world: "World", process: Process) -> Iterator[None]:
+    """Tolerate the errors that a store may raise because of the network or another process."""
     try:
         yield
     except FencedError:
         world.events["fenced"] += 1
         if process.thaws:
             world.events["zombie refused"] += 1
-    except JobLostError:
+    except LeaseLostError:
         world.events["job lost"] += 1
     except (UnavailableError, PoisonedError, LockedError) as error:
         world.events[f"gave up: {type(error).__name__}"] += 1
 
 
-def wait_for_store(world: World) -> None:
-    """Nothing can be read or kept before there is a manifest."""
+def wait_for_store(world: "World") -> None:
+    """Wait until there is a manifest."""
     while world.truth.manifest is None:
         world.scheduler.sleep(200)
         if world.is_over:
             world.broken("broken", "no store was ever created")
 
 
-def pause(world: World, most_ms: float = 3000) -> None:
+def pause(world: "World", most_ms: float = 3000) -> None:
     world.scheduler.sleep(world.random.random() ** 2 * most_ms)
 
 
-def judge(world: World, view: PinnedView | Reader, process: Process, **known: object) -> State:
-    """Read everything, and have it judged."""
+def judge(world: "World", view: PinnedView | KvReader, process: Process, **known: object) -> State:
+    """Read everything, and compare it with the ledger."""
     state = dict(view.items())
     world.events["judged"] += 1
     world.ledger.judge(state, process.name, **known)  # type: ignore[arg-type]
@@ -137,19 +92,19 @@ def judge(world: World, view: PinnedView | Reader, process: Process, **known: ob
 
 
 class _Reading:
-    """The life of a reader: what it has shown stays, and views never change."""
+    """The life of a reader: rows that it has shown stay, and views never change."""
 
-    def __init__(self, world: World, process: Process) -> None:
+    def __init__(self, world: "World", process: Process) -> None:
         self.world, self.process = world, process
         self.since = self.loads_since = world.ledger.now()
         self.is_lazy = world.random.random() < 0.3
-        self.reader = Reader.open(
+        self.reader = read_kv(
             world.bucket(process),
             lazy=self.is_lazy,
-            snapshot_ttl_ms=world.ttl_ms,
-            memory_bytes=world.random.choice([0, 2000, 2**20]),
-            cache_bytes=world.random.choice([0, 2**20]),
-            runtime=world.runtime(process),
+            snapshot_ttl_ms=world.knobs.snapshot_ttl_ms,
+            memory_bytes_max=world.random.choice([0, 2000, 2**20]),
+            cache_bytes_max=world.random.choice([0, 2**20]),
+            runtime=world.scheduler.runtime(process),
         )
         self.views: list[tuple[PinnedView, State]] = []
 
@@ -162,6 +117,7 @@ class _Reading:
                 [self.poll, self.poll, self.refresh, self.look_again, self.look_again, self.wait]
             )
             step()
+            self.world.truth.check_lease(self.reader._lease, self.reader.runtime.now_ms())
         self.reader.close()
 
     def wait(self) -> None:
@@ -180,7 +136,7 @@ class _Reading:
     def look(self) -> None:
         view = self.reader.view()
         # Without order an acknowledged SST may have a gap before it, at which readers wait.
-        since = self.since if self.world.ordered_acks else None
+        since = self.since if self.world.knobs.ordered_acks else None
         state = judge(self.world, view, self.process, since=since, loads_since=self.loads_since)
         self.world.ledger.see(state)
         self.views.append((view, state))
@@ -200,18 +156,18 @@ class _Reading:
             view.close()
 
 
-def reader(world: World, process: Process) -> None:
+def reader(world: "World", process: Process) -> None:
     wait_for_store(world)
     pause(world)
     with tolerated(world, process):
         _Reading(world, process).live()
 
 
-def historian(world: World, process: Process) -> None:
-    """Reads snapshots again and again, drops some, and tries to keep what is long gone."""
+def historian(world: "World", process: Process) -> None:
+    """Read snapshots repeatedly, drop some, and try to keep states that are deleted."""
     wait_for_store(world)
     with tolerated(world, process):
-        bucket, runtime = world.bucket(process), world.runtime(process)
+        bucket, runtime = world.bucket(process), world.scheduler.runtime(process)
         store = ManifestStore(bucket, runtime)
         snapshots = Snapshots(store, runtime)
         for _ in range(world.random.randrange(2, 8)):
@@ -224,10 +180,10 @@ def historian(world: World, process: Process) -> None:
                 return
 
 
-def _keep_again(world: World, snapshots: Snapshots) -> None:
+def _keep_again(world: "World", snapshots: Snapshots) -> None:
     manifest_id = world.random.randint(1, world.truth.manifest_id)
     try:
-        made = snapshots.create(60, manifest_id=manifest_id)
+        made = snapshots.create(60_000, manifest_id=manifest_id)
     except ValueError:
         world.events["inactive manifest refused"] += 1
         return
@@ -236,24 +192,24 @@ def _keep_again(world: World, snapshots: Snapshots) -> None:
 
 
 def _read_kept(
-    world: World, process: Process, bucket: Bucket, runtime: Runtime, snapshots: Snapshots
+    world: "World", process: Process, bucket: Bucket, runtime: Runtime, snapshots: Snapshots
 ) -> None:
     kept = world.random.choice(world.kept)
     choice = world.random.choice
     try:
-        with Reader.open(
+        with read_kv(
             bucket,
             at=kept.manifest_id,
             lazy=choice([False, True]),
-            memory_bytes=choice([0, 2**20]),
-            cache_bytes=choice([0, 2**20]),
+            memory_bytes_max=choice([0, 2**20]),
+            cache_bytes_max=choice([0, 2**20]),
             runtime=runtime,
         ) as found:
             known = {"since": kept.since, "loads_since": kept.since, "own": kept.own}
             state = judge(world, found, process, **known)
     except ValueError as error:
-        if kept.is_for_ever and kept in world.kept:
-            world.broken("lost", f"a snapshot for ever: {error}")
+        if kept.is_permanent and kept in world.kept:
+            world.broken("lost", f"a snapshot without limit: {error}")
         world.events["snapshot expired"] += 1
         if kept in world.kept:
             world.kept.remove(kept)
@@ -263,29 +219,31 @@ def _read_kept(
         world.broken("broken", f"the snapshot of manifest {kept.manifest_id} has changed")
     if world.random.random() < 0.3:
         _extend(world, snapshots, kept)
-    if kept.is_for_ever and world.random.random() < 0.5:
+    if kept.is_permanent and world.random.random() < 0.5:
         entries = [s for s in snapshots.list() if s.manifest_id == kept.manifest_id]
         world.kept = [one for one in world.kept if one.manifest_id != kept.manifest_id]
         snapshots.drop(*(entry.id for entry in entries))
 
 
-def _extend(world: World, snapshots: Snapshots, kept: Kept) -> None:
+def _extend(world: "World", snapshots: Snapshots, kept: Kept) -> None:
     of_kept = (s for s in snapshots.list() if s.manifest_id == kept.manifest_id)
-    entry = next((s for s in of_kept if (s.expires_s == 0) is kept.is_for_ever), None)
+    entry = next((s for s in of_kept if (s.expires_s == 0) is kept.is_permanent), None)
     if entry is None:
         return
     try:
-        snapshots.extend(entry.id, None if kept.is_for_ever else 200)
+        snapshots.extend(entry.id, None if kept.is_permanent else 200_000)
         world.events["snapshot extended"] += 1
     except KeyError:
-        world.events["snapshot gone before it was extended"] += 1
+        world.events["snapshot deleted before it was extended"] += 1
 
 
-def compactor(world: World, process: Process) -> None:
+def compactor(world: "World", process: Process) -> None:
     wait_for_store(world)
     pause(world)
     with tolerated(world, process):
-        compactor = Compactor(world.bucket(process), world.runtime(process), world.compaction)
+        compactor = Compactor(
+            world.bucket(process), world.scheduler.runtime(process), world.compaction
+        )
         for _ in range(world.random.randrange(2, 12)):
             if world.random.random() < 0.2:
                 compactor.compact_everything()
@@ -297,10 +255,12 @@ def compactor(world: World, process: Process) -> None:
                 return
 
 
-def collector(world: World, process: Process) -> None:
+def collector(world: "World", process: Process) -> None:
     wait_for_store(world)
     with tolerated(world, process):
-        collector = GarbageCollector(world.bucket(process), world.runtime(process), world.gc)
+        collector = GarbageCollector(
+            world.bucket(process), world.scheduler.runtime(process), world.gc
+        )
         for _ in range(world.random.randrange(2, 12)):
             pause(world, 4000)
             report = collector.collect()
@@ -312,11 +272,11 @@ def collector(world: World, process: Process) -> None:
                 return
 
 
-def loader(world: World, process: Process) -> None:
-    """A stream's batches, each loaded once, whoever dies."""
+def loader(world: "World", process: Process) -> None:
+    """Load the batches of a stream, each once, whichever process dies."""
     wait_for_store(world)
     with tolerated(world, process):
-        bucket, runtime = world.bucket(process), world.runtime(process)
+        bucket, runtime = world.bucket(process), world.scheduler.runtime(process)
         while not world.is_over:
             pause(world, 30_000)
             batch = world.batch
@@ -332,14 +292,14 @@ def loader(world: World, process: Process) -> None:
             world.batch = max(world.batch, batch + 1)
 
 
-def _load(world: World, bucket: Bucket, runtime: Runtime, load: BulkLoad, batch: int) -> Write:
+def _load(world: "World", bucket: Bucket, runtime: Runtime, load: BulkLoad, batch: int) -> Write:
     write = world.loads.get(batch)
     if write is None:
         keys = world.random.sample(LOADED_KEYS, 4)
         write = world.ledger.begin(keys[:3], keys[3:], b"x" * 20, load=True)
         write.order = 0, batch
         world.loads[batch] = write
-        write.began = -1  # known when somebody commits it first
+        write.began = -1  # known when it is first committed
     pairs = [(key, write.rows[key], 0) for key in sorted(write.rows)]
     ssts = []
     for part in (pairs[:2], pairs[2:]):
@@ -351,8 +311,8 @@ def _load(world: World, bucket: Bucket, runtime: Runtime, load: BulkLoad, batch:
     return write
 
 
-def recoverer(world: World, process: Process) -> None:
-    """Finishes and cleans up what two-phase writers have left."""
+def recoverer(world: "World", process: Process) -> None:
+    """Finish and clean up the unfinished writes of two-phase writers."""
     with tolerated(world, process):
         bucket = world.bucket(process)
         assert isinstance(bucket, TwoPhaseBucket)

@@ -1,16 +1,17 @@
-"""A kv store with all who use it, in one simulation: writers that fence each other, readers,
-snapshots, compactors, garbage collectors and bulk loads, on a network that fails.
+"""A simulation of a kv store with all its users: writers that fence each other, readers, snapshots,
+compactors, garbage collectors and bulk loads, on a network that fails.
 
     report = Simulation(7).run()             BrokenPromiseError, or what happened and how often
     Simulation(7, "two-phase").run()         the same on a store that ignores conditions
 
-The seed decides everything: the same seed is the same run, call by call (`report.digest`).  What
-is promised, and how it is judged, is in kv_ledger.py (what is read) and kv_watch.py (what is
-stored); who takes part, in kv_roles.py.
+The seed decides everything: the same seed is the same run, call by call (`report.digest`).  The
+promises and their checks are in kv_ledger.py (what is read) and kv_watch.py (what is stored); the
+roles are in kv_roles.py.
 
 Faults: those of sim_bucket.py; processes that are killed at any call; processes that are frozen
-at any call, before or after it took effect, and go on a second or hours later; clocks that are
-wrong by up to an hour each way; hours and days that pass at once.
+at any call, before or after it took effect, and continue a second or hours later, some with
+clocks that stood still meanwhile (`pauses`); clocks that are wrong by up to an hour each way; hours
+and days that pass at once.
 """
 
 import logging
@@ -24,8 +25,7 @@ from holdfast.bucket import Bucket, Patience, RetryingBucket
 from holdfast.errors import CorruptError, HoldfastError
 from holdfast.kv.gc import GcOptions
 from holdfast.kv.plans import CompactionOptions
-from holdfast.runtime import Runtime
-from holdfast.testing.actors import Killed, Process, Scheduler
+from holdfast.testing.actors import Killed, Process, Scheduler, SimulationReport
 from holdfast.testing.explorer import BrokenPromiseError
 from holdfast.testing.kv_ledger import KvLedger, Write
 from holdfast.testing.kv_roles import (
@@ -59,7 +59,7 @@ ROLES: dict[str, Role] = {
 
 _MINUTE_MS = 60_000
 _HOUR_MS = 60 * _MINUTE_MS
-_BEFORE_CREATES = 4  # times as often: who wakes up then, acts on what was true long ago
+_BEFORE_CREATES = 4  # times as often: a process that wakes up then acts on old knowledge
 # Everything so small that a few rows fill several SSTs, tasks and runs.
 _TINY = CompactionOptions(
     wal_count=2, wal_size_max=2000, unit_count=3, sst_size=300, task_size=600, block_size=128
@@ -69,12 +69,13 @@ _STORM = Faults(refused=0.1, unsent=0.02, lost_answer=0.05, late=0.02, slow=0.03
 
 @dataclass(frozen=True, slots=True)
 class Knobs:
-    """What one simulation is like.  Rates are per call."""
+    """The parameters of one simulation.  Rates are per call."""
 
     steps: int = 900
     faults: Faults = _STORM
     freezes: float = 0.01
     freeze_max_ms: float = 10 * _MINUTE_MS
+    pauses: bool = False  # the clocks of a frozen process stand still
     sleepers: str = ""  # only processes whose names begin like this are frozen
     kills: float = 0.002
     leaps: float = 0.001
@@ -82,6 +83,7 @@ class Knobs:
     gc_min_age_ms: int = 10_000
     snapshot_ttl_ms: int = _MINUTE_MS
     other_age_ms: int = _HOUR_MS
+    fence_age_ms: int = 30 * 24 * _HOUR_MS
     parallel_max: int = 3
     ordered_acks: bool = True
     patience_ms: int = _MINUTE_MS
@@ -91,7 +93,9 @@ class Knobs:
 
     @classmethod
     def drawn(cls, random: Random) -> "Knobs":
-        """Of one seed: some have calm networks and mad clocks, some the other way round."""
+        """Draw the parameters from a seed: some have good networks and bad clocks, some the
+        opposite.
+        """
         storm = random.choice([0.0, 0.5, 1.0, 1.0])
         faults = Faults(0.1 * storm, 0.02 * storm, 0.05 * storm, 0.02 * storm, 0.03)
         return cls(
@@ -110,24 +114,12 @@ class Knobs:
             patience_ms=random.choice([300, 10_000, _MINUTE_MS]),
             writers=random.choice([1, 2, 3]),
             peace_ms=random.choice([2_000, 30_000, 300_000]),
+            pauses=random.random() < 0.5,
         )
 
 
-@dataclass(frozen=True, slots=True)
-class SimulationReport:
-    """What happened.  All promises were kept, or there would be an error in its place."""
-
-    seed: int
-    mode: Mode
-    steps: int
-    acknowledged: int
-    judged: int  # states that were compared with the ledger
-    digest: str  # of every call, in order
-    events: dict[str, int]
-
-
 class Simulation:
-    """One world, for one run."""
+    """One simulation, for one run."""
 
     def __init__(self, seed: int, mode: Mode = "native", knobs: Knobs | None = None) -> None:
         self.seed, self.mode = seed, mode
@@ -139,13 +131,14 @@ class Simulation:
             tick_ms=self.random.choice([2.0, 20.0, 200.0]),
             sticky=self.random.choice([0.1, 0.5, 0.8]),
         )
-        self.ledger, self.events = KvLedger(), self.scheduler.fired
+        self.ledger = KvLedger(ordered_acks=self.knobs.ordered_acks)
+        self.events = self.scheduler.fired
         self.epochs: set[int] = set()
         self.kept: list[Kept] = []
-        self.contents: dict[int, State] = {}
-        self.loads: dict[int, Write] = {}
+        self.contents: dict[int, State] = {}  # of manifests that were read, which never change
+        self.loads: dict[int, Write] = {}  # by batch
         self.batch = 1
-        self.is_calm = False  # from then on nothing fails, so that all can come to an end
+        self.is_calm = False  # from then on nothing fails, so that all roles can end
         store_skew_ms = self._skew()
         native = mode == "native"
         self.store = SimBucket(Random(f"store {seed}"), self.knobs.faults, enforces=native)
@@ -153,14 +146,14 @@ class Simulation:
             clock=lambda: int(self.scheduler.ms) + store_skew_ms,
             report=self.broken,
             events=self.events,
-            for_ever=not native,
+            unique_ids=not native,
         )
         self.records = SimRecords(Random(f"records {seed}"), self.knobs.faults)
         for line in (self.store.line, self.records.line):
             line.before_each, line.after_each, line.pause = self._before, self._after, self._pause
 
     def run(self) -> SimulationReport:
-        """All lives, and the judgement at their end."""
+        """Run all lives, and check the store at the end."""
         for number, name in enumerate(("writer",) * self.knobs.writers + self.knobs.roles):
             if name != "recoverer" or self.mode == "two-phase":
                 self._live(f"{name}-{number}", ROLES[name], life=1)
@@ -174,62 +167,35 @@ class Simulation:
                 self._explain(error)
         return SimulationReport(
             self.seed,
-            self.mode,
             self.scheduler.steps,
             self.ledger.acknowledged,
             self.events["judged"],
             self.scheduler.digest,
             dict(sorted((self.events + self.store.fired + self.records.fired).items())),
+            self.mode,
         )
 
     # For roles
 
     @property
     def is_over(self) -> bool:
-        """Whether it is time to come to an end."""
+        """Return whether the roles should end."""
         return self.is_calm or self.scheduler.steps >= self.knobs.steps
 
     def bucket(self, process: Process) -> Bucket:
-        """A way to the store of its own for a process."""
+        """Return the bucket of one process."""
         patience = Patience(
             budget_ms=self.knobs.patience_ms,
             monotonic=lambda: self.scheduler.ms / 1000,
             sleep=lambda seconds: self.scheduler.sleep(seconds * 1000),
             dice=self.random.random,
         )
-        bucket: WatchedRetrying | WatchedTwoPhase
-        if self.mode == "native":
-            bucket = WatchedRetrying(self.store, patience)
-        else:
-            plain = RetryingBucket(self.store, patience)
-            bucket = WatchedTwoPhase(
-                plain, self.records, patience=patience, new_id=self.scheduler.new_id
-            )
+        bucket: WatchedRetrying | WatchedTwoPhase = WatchedRetrying(self.store, patience)
+        if self.mode == "two-phase":
+            plain, new_id = RetryingBucket(self.store, patience), self.scheduler.new_id
+            bucket = WatchedTwoPhase(plain, self.records, patience=patience, new_id=new_id)
         bucket.truth, bucket.events = self.truth, self.events
         return bucket
-
-    def runtime(self, process: Process) -> Runtime:
-        return self.scheduler.runtime(process)
-
-    @property
-    def ordered_acks(self) -> bool:
-        return self.knobs.ordered_acks
-
-    @property
-    def parallel_max(self) -> int:
-        return self.knobs.parallel_max
-
-    @property
-    def gc_min_age_ms(self) -> int:
-        return self.knobs.gc_min_age_ms
-
-    @property
-    def ttl_ms(self) -> int:
-        return self.knobs.snapshot_ttl_ms
-
-    @property
-    def peace_ms(self) -> int:
-        return self.knobs.peace_ms
 
     @property
     def compaction(self) -> CompactionOptions:
@@ -237,11 +203,12 @@ class Simulation:
 
     @property
     def gc(self) -> GcOptions:
-        # Two clocks may be wrong in opposite ways; and expiry is told in whole seconds.
-        return GcOptions(2 * self.knobs.skew_ms, self.knobs.other_age_ms)
+        # Two clocks may be wrong in opposite ways; and expiry is in whole seconds.
+        knobs = self.knobs
+        return GcOptions(2 * knobs.skew_ms, knobs.other_age_ms, knobs.fence_age_ms)
 
     def broken(self, kind: str, what: str) -> None:
-        """Nobody may go on."""
+        """End the simulation: a promise was broken."""
         self.scheduler.fail(BrokenPromiseError(kind, what))
 
     # What happens at a call
@@ -268,7 +235,8 @@ class Simulation:
         if drawn < freezes:
             self.events[f"frozen {when} {call.verb}"] += 1
             self.events["frozen"] += 1
-            self.scheduler.freeze(me.process, self.random.random() ** 2 * knobs.freeze_max_ms)
+            delay_ms = self.random.random() ** 2 * knobs.freeze_max_ms
+            self.scheduler.freeze(me.process, delay_ms, pause=knobs.pauses)
             self.scheduler.sleep(0)
         elif drawn < freezes + knobs.kills:
             self.events["killed"] += 1
@@ -281,7 +249,7 @@ class Simulation:
     # Lives
 
     def _live(self, name: str, role: Role, life: int) -> None:
-        """Let a process play its role; when it ends, another takes its place, for a while."""
+        """Run a role in a process; when it ends, start another, until the simulation is over."""
         process = Process(f"{name}.{life}", 0 if self.is_calm else self._skew())
 
         def play() -> None:
@@ -303,7 +271,7 @@ class Simulation:
             line.settle()
 
     def _explain(self, error: Exception) -> None:
-        """Raise it with all that is needed to run it again."""
+        """Raise the error with all that is needed to repeat the run."""
         broken = error
         if not isinstance(error, BrokenPromiseError):
             broken = BrokenPromiseError("broken", f"{type(error).__name__}: {error}")
@@ -313,7 +281,7 @@ class Simulation:
 
 
 class _Listening(logging.Handler):
-    """What stores only tell in the log is judged, too: errors they could not have had."""
+    """Check log messages of stores, too: some errors must not happen."""
 
     def __init__(self, simulation: Simulation) -> None:
         super().__init__()
@@ -340,7 +308,7 @@ class _Listening(logging.Handler):
 
 
 def count(reports: Iterable[SimulationReport]) -> Counter[str]:
-    """All events of several simulations."""
+    """Count all events of several simulations."""
     total: Counter[str] = Counter()
     for report in reports:
         total.update(report.events)

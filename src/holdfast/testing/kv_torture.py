@@ -1,4 +1,4 @@
-"""Both proofs of a kv store: simulations of all who use one, and writers that are really killed."""
+"""Both tests of a kv store: simulations with all roles, and real writers that are killed."""
 
 import sys
 from collections import Counter
@@ -8,10 +8,9 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from holdfast.errors import HoldfastError
-from holdfast.kv import Db
-from holdfast.testing.explorer import BrokenPromiseError
-from holdfast.testing.kills import KillRounds
+from holdfast.doors import open_kv, read_kv
+from holdfast.kv import Kv
+from holdfast.testing.kills import KillRounds, Rows, refuse_damage
 from holdfast.testing.kv_simulation import MODES, Mode, Simulation
 from holdfast.testing.kv_writer import COUNTER, round_key, round_value
 
@@ -49,9 +48,9 @@ class KvSimulations:
 
 
 class KvKillRounds(KillRounds):
-    """Writers of a store in a real directory, killed in turn; the next owner finds all there."""
+    """Kill real writers of a store in a real directory; the next writer must find every round."""
 
-    life_s = 1.5, 3.0  # what they import takes a while
+    what = "round"
 
     def __init__(self, directory: Path, *, seed: int = 0) -> None:
         super().__init__(directory, format="kv", seed=seed)
@@ -63,16 +62,15 @@ class KvKillRounds(KillRounds):
             *("--life", life, "--parallel", str(parallel)),
         )
 
-    def check(self) -> None:
-        """Take over as the next owner would, and compare every round that is new."""
-        promises, first = self.promises, self._checked + 1
-        try:
-            with Db.open(str(self.path), flush_ms=None, watch_ms=None, maintain=False) as db:
-                last = int(db.get(COUNTER) or 0)
-                rounds = dict(db.items(start=round_key(first), prefix=b"round/"))
-        except HoldfastError as error:
-            raise BrokenPromiseError("hidden", f"{type(error).__name__}: {error}") from error
-        promises.hold(last, "round")
-        if rounds != {round_key(number): round_value(number) for number in range(first, last + 1)}:
-            raise BrokenPromiseError("lost", f"rounds {first} to {last} are not what was written")
-        self._checked = promises.acknowledged = promises.in_flight = last
+    def contents(self, path: Path, *, owner: bool, first: int = 1) -> tuple[int, Rows]:
+        with _open(path) if owner else read_kv(str(path)) as store:
+            refuse_damage(store, owner=owner)
+            rows = dict(store.items(start=round_key(first), prefix=b"round/"))
+            return int(store.get(COUNTER) or 0), {**rows}
+
+    def rows(self, first: int, last: int) -> Rows:
+        return {round_key(number): round_value(number) for number in range(first, last + 1)}
+
+
+def _open(path: Path) -> Kv:
+    return open_kv(str(path), create=True, flush_ms=None, watch_ms=None, maintain=False)

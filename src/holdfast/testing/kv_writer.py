@@ -2,9 +2,8 @@
 
     python -m holdfast.testing.kv_writer URL --life 3
 
-It says on its standard output what it is about to write and, once that is durable, what is
-acknowledged: one line each, written whole by one system call, so that what the reader of the pipe
-finds after a kill -9 is all that this process has promised.
+It prints what it is about to write and, once that is durable, what is acknowledged.  Each line is
+written by one system call, so after a kill -9 the reader of the pipe has every promise.
 
     open 3 40            epoch 3, and the store holds the rounds up to 40
     begin 41             round 41 is being written: its own key, and the counter
@@ -16,8 +15,9 @@ import argparse
 import sys
 from random import Random
 
+from holdfast.doors import open_kv
 from holdfast.errors import FencedError
-from holdfast.kv import Db
+from holdfast.kv import Kv
 from holdfast.testing.writer import say
 
 COUNTER = b"counter"
@@ -29,7 +29,7 @@ def round_key(number: int) -> bytes:
 
 
 def round_value(number: int) -> bytes:
-    """The value of a round is always the same, so that nothing else need be remembered."""
+    """Return the value of a round, which is always the same."""
     random = Random(number)
     return random.randbytes(int(random.expovariate(1 / 200)))
 
@@ -41,15 +41,17 @@ def main() -> None:
     parser.add_argument("--parallel", type=int, default=1)
     options = parser.parse_args()
     try:
-        with Db.open(options.url, max_parallel_writes=options.parallel, flush_ms=5) as db:
-            write_for_ever(db, Random(options.life))
+        with open_kv(
+            options.url, create=True, parallel_writes_max=options.parallel, flush_ms=5
+        ) as db:
+            write_until_killed(db, Random(options.life))
     except FencedError:
         say("fenced")
         sys.exit(FENCED)
 
 
-def write_for_ever(db: Db, random: Random) -> None:
-    """Rounds in groups of all sizes; of a group the last is waited for."""
+def write_until_killed(db: Kv, random: Random) -> None:
+    """Write rounds in groups of all sizes; wait for the last one of each group."""
     number = int(db.get(COUNTER) or 0)
     say(f"open {db.epoch} {number}")
     while True:

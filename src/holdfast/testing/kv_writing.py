@@ -1,30 +1,43 @@
-"""The writers of a simulated kv store, and the last one, who finds out what is left."""
+"""The writers of a simulated kv store, and the last one, which checks what is left."""
 
-from holdfast.errors import FencedError, HoldfastError, PoisonedError, UnavailableError
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from holdfast.doors import open_kv
+from holdfast.errors import (
+    ClosedError,
+    FencedError,
+    HoldfastError,
+    PoisonedError,
+    UnavailableError,
+)
 from holdfast.kv.compaction import Compactor
-from holdfast.kv.db import Db
 from holdfast.kv.gc import GarbageCollector
-from holdfast.kv.handles import WriteHandle
 from holdfast.kv.maintenance import MaintenanceOptions
 from holdfast.kv.names import id_of
-from holdfast.kv.options import Options
+from holdfast.kv.options import KvOptions
+from holdfast.kv.writes import WriteHandle
 from holdfast.testing.actors import Process
 from holdfast.testing.kv_ledger import Write
-from holdfast.testing.kv_roles import KEYS, Kept, State, World, judge, pause, tolerated
+from holdfast.testing.kv_roles import KEYS, Kept, State, judge, pause, tolerated
+
+if TYPE_CHECKING:
+    from holdfast.testing.kv_simulation import Simulation as World
 
 _DAYS_MS = 3 * 24 * 3600 * 1000
 
 
 class _Writing:
-    """The life of a writer: what it acknowledged is in the ledger."""
+    """The life of a writer; its acknowledged writes are in the ledger."""
 
-    def __init__(self, world: World, process: Process) -> None:
+    def __init__(self, world: "World", process: Process) -> None:
         self.world, self.process = world, process
         self.since = world.ledger.now()
-        self.db = Db.open(
+        self.db = open_kv(
             world.bucket(process),
-            writer_options(world),
-            runtime=world.runtime(process),
+            create=True,
+            **writer_options(world),
+            runtime=world.scheduler.runtime(process),
             maintain=MaintenanceOptions(world.compaction, world.gc, 5000),
         )
         if self.db.epoch in world.epochs:
@@ -43,19 +56,19 @@ class _Writing:
                 if self.world.is_over:
                     break
                 self.world.random.choice(steps)()
-            if self.world.random.random() < 0.5:
-                self.close()
         except FencedError:
             raise
         except (UnavailableError, PoisonedError):
             self.look()  # what was acknowledged can still be read
             raise
+        if self.world.random.random() < 0.5:
+            self.close()
 
     def write(self) -> None:
         random = self.world.random
         keys = random.sample(KEYS, random.choice([1, 1, 2, 4]))
         deleted = [key for key in keys if random.random() < 0.25]
-        if random.random() < 0.3:  # a key that nobody will write again, to hide a loss
+        if random.random() < 0.3:  # a key that is never written again, which could hide a loss
             keys.append(b"u%d" % self.world.ledger.now())
         write = self.world.ledger.begin(
             [key for key in keys if key not in deleted], deleted, b"x" * random.randrange(40)
@@ -84,7 +97,7 @@ class _Writing:
         except TimeoutError:
             self.world.events["not yet durable"] += 1
             return
-        first = 0 if self.world.ordered_acks else place
+        first = 0 if self.world.knobs.ordered_acks else place
         done, self.pending[first : place + 1] = self.pending[first : place + 1], []
         for write, handle in done:
             if not handle.done():
@@ -97,9 +110,21 @@ class _Writing:
         self.acknowledge_all()
 
     def close(self) -> None:
-        self.db.close()
+        try:
+            self.db.close()
+        except HoldfastError:
+            self.check_closed()
+            raise
+        self.check_closed()
         self.acknowledge_all()
         self.world.events["closed"] += 1
+
+    def check_closed(self) -> None:
+        try:
+            self.db.get(KEYS[0])
+        except ClosedError:
+            return
+        self.world.broken("broken", f"{self.process.name}: a closed store can be read")
 
     def acknowledge(self, write: Write) -> None:
         self.world.ledger.acknowledge(write)
@@ -116,11 +141,11 @@ class _Writing:
             value = self.db.get(key)
             write, handle = self.latest[key]
             if handle.done():
-                handle.result()  # if it has failed, it is not read any more, and our life ends
+                handle.result()  # if it has failed, it is not read any more, and this life ends
             self.world.ledger.judge_own(key, value, write, self.process.name)
 
     def look(self) -> None:
-        durable_only = self.world.ordered_acks and self.world.random.random() < 0.5
+        durable_only = self.world.knobs.ordered_acks and self.world.random.random() < 0.5
         view = self.db.view(durable_only=durable_only)
         since = self.since
         judge(self.world, view, self.process, since=since, loads_since=since, own=list(self.own))
@@ -131,44 +156,44 @@ class _Writing:
         self.since = now
 
     def snapshot(self) -> None:
-        ttl_s = self.world.random.choice([None, 5.0, 10.0, 100.0])
+        ttl_ms = self.world.random.choice([None, 5_000, 10_000, 100_000])
         since, own = self.since, list(self.own)
-        made = self.db.snapshot(ttl_s)
-        self.world.kept.append(Kept(made.manifest_id, ttl_s is None, since, own))
+        made = self.db.snapshot(ttl_ms)
+        self.world.kept.append(Kept(made.manifest_id, ttl_ms is None, since, own))
         self.world.events["snapshot made"] += 1
 
     def wait(self) -> None:
         pause(self.world, 20_000)
 
 
-def writer_options(world: World) -> Options:
+def writer_options(world: "World") -> KvOptions:
     random = world.random
-    return Options(
+    return KvOptions(
         flush_ms=random.choice([None, 50.0, 1000.0]),
         watch_ms=random.choice([None, None, 3000.0]),
         flush_bytes=random.choice([1, 600, 4000]),
         skip_memtable_bytes=random.choice([500, 10_000]),
-        max_unflushed_bytes=random.choice([1000, 2**20]),
-        max_parallel_writes=random.choice(range(1, world.parallel_max + 1)),
-        memory_bytes=random.choice([0, 2000, 2**20]),
-        cache_bytes=random.choice([0, 2**20]),
-        ordered_acks=world.ordered_acks,
-        gc_min_age_ms=world.gc_min_age_ms,
-        snapshot_ttl_ms=world.ttl_ms,
+        unflushed_bytes_max=random.choice([1000, 2**20]),
+        parallel_writes_max=random.choice(range(1, world.knobs.parallel_max + 1)),
+        memory_bytes_max=random.choice([0, 2000, 2**20]),
+        cache_bytes_max=random.choice([0, 2**20]),
+        ordered_acks=world.knobs.ordered_acks,
+        gc_min_age_ms=world.knobs.gc_min_age_ms,
+        snapshot_ttl_ms=world.knobs.snapshot_ttl_ms,
     )
 
 
-def writer(world: World, process: Process) -> None:
-    pause(world, world.random.choice([500, world.peace_ms]))
+def writer(world: "World", process: Process) -> None:
+    pause(world, world.random.choice([500, world.knobs.peace_ms]))
     with tolerated(world, process):
         _Writing(world, process).live()
 
 
-def judge_at_last(world: World, process: Process) -> None:
-    """Open what is left; compact it, collect it: nothing may change, and no garbage may stay."""
+def judge_at_last(world: "World", process: Process) -> None:
+    """Open the store, compact it, collect garbage: no row may change, and no garbage may stay."""
     since = world.ledger.now()
-    bucket, runtime = world.bucket(process), world.runtime(process)
-    db = Db.open(bucket, Options(flush_ms=None, watch_ms=None), runtime=runtime, maintain=False)
+    bucket, runtime = world.bucket(process), world.scheduler.runtime(process)
+    db = open_kv(bucket, create=True, flush_ms=None, watch_ms=None, runtime=runtime, maintain=False)
 
     def look() -> State:
         return judge(world, db.view(), process, since=since, loads_since=since)
@@ -178,7 +203,7 @@ def judge_at_last(world: World, process: Process) -> None:
     compactor.compact_everything()
     for _ in range(3):
         world.scheduler.ms += _DAYS_MS
-        GarbageCollector(bucket, runtime, world.gc).collect()
+        GarbageCollector(bucket, runtime, replace(world.gc, fence_age_ms=0)).collect()
         db.refresh()
         if look() != state:
             world.broken("lost", "compaction or collection has changed what is read")

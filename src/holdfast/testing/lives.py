@@ -1,7 +1,7 @@
-"""One life of a store: a process that opens it, uses it and dies, and what it is held to.
+"""One life of a store: a process opens it, uses it and dies; and the promises that must hold.
 
-What is promised, and what a life is made of, each kind of store says for itself: see
-holdfast.testing.logs and holdfast.testing.bars.
+Each kind of store defines what it promises and the steps of a life: see holdfast.testing.logs and
+holdfast.testing.bars.
 """
 
 from abc import ABC, abstractmethod
@@ -9,7 +9,7 @@ from collections.abc import Hashable, Sequence
 from random import Random
 from typing import ClassVar, Generic, Protocol, Self, TypeVar
 
-from holdfast.errors import HoldfastError
+from holdfast.errors import DiskFullError, HoldfastError
 from holdfast.group_commit import Alone
 from holdfast.ownership import LOCK
 from holdfast.testing.sim_disk import SimDisk
@@ -30,16 +30,16 @@ class Promises(Protocol):
     """A ledger: what a store has promised so far."""
 
     def copy(self) -> Self:
-        """For one of several futures."""
+        """Return a copy, for one of several futures."""
         ...
 
     @property
     def acknowledged(self) -> int:
-        """How much is to be there."""
+        """Return how much must be there."""
         ...
 
     def key(self) -> Hashable:
-        """All that a store is held to."""
+        """Return everything that the store has promised."""
         ...
 
 
@@ -49,7 +49,7 @@ Ledger = TypeVar("Ledger", bound=Promises)
 class Mortal(ABC, Generic[Ledger]):
     """One process's use of a store, from opening it to its death."""
 
-    curiosity: ClassVar[float]  # how likely a guest looks in at a change, if there is one
+    curiosity: ClassVar[float]  # the probability that a guest reads at a change
 
     def __init__(self, disk: SimDisk, ledger: Ledger, random: Random) -> None:
         self.disk, self.ledger, self.random = disk, ledger, random
@@ -64,34 +64,40 @@ class Mortal(ABC, Generic[Ledger]):
 
     @abstractmethod
     def guards(self) -> Sequence[Alone]:
-        """What lets one thread at a time into the store: a fork makes these new."""
+        """Return the locks of the store, which a fork renews."""
+
+    @property
+    @abstractmethod
+    def refusal(self) -> HoldfastError | None:
+        """Return why the store cannot be written."""
 
     @abstractmethod
     def look(self) -> None:
-        """Hold what the owner shows to the ledger."""
+        """Compare what the owner shows with the ledger."""
 
     @abstractmethod
     def look_as_guest(self) -> None:
-        """Hold what a guest sees to the ledger."""
+        """Compare what a guest sees with the ledger."""
 
     @abstractmethod
     def settle(self) -> None:
-        """Recovery has cut off what it did not show: nothing is in flight any more."""
+        """Record that nothing is in flight: recovery has cut off what it did not show."""
 
     @abstractmethod
     def go_on(self) -> None:
-        """A store must not only be readable but take what comes next."""
+        """Write to the store: it must not only be readable."""
 
     @abstractmethod
     def vanish(self) -> None:
-        """Its process is gone.  The cycles that it leaves need not wait for the collector."""
+        """End the process, and free its cycles without waiting for the garbage collector."""
 
     def begin(self) -> None:
         self.is_open = False
         try:
             self.open()
         except HoldfastError as error:
-            if self.disk.posix.fault is not None:
+            is_full = self.disk.posix.space is not None and isinstance(error, DiskFullError)
+            if is_full or self.disk.posix.fault is not None:
                 raise  # it may refuse while the disk fails
             raise BrokenPromiseError("hidden", f"cannot be opened: {error}") from error
         self.is_open = True
@@ -99,7 +105,7 @@ class Mortal(ABC, Generic[Ledger]):
         self.settle()
 
     def let_a_guest_watch(self) -> None:
-        """From now on a guest looks in now and then, also between a write and its sync."""
+        """Have a guest read at random changes, also between a write and its sync."""
         posix = self.disk.posix
 
         def look() -> None:

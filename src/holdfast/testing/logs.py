@@ -1,8 +1,8 @@
-"""Logs as the explorer sees them: what they promise, and what a life of one is made of.
+"""Logs for the explorer: what they promise, and the steps of a life.
 
-The oracle: what was acknowledged, or shown by an earlier recovery or to a guest, is there; after
-it comes at most a prefix of the batch in flight (all or nothing of it, where the format can);
-nothing is invented; and the log can be read and appended to.
+The oracle: every entry that was acknowledged, or shown by an earlier recovery or to a guest, is
+there.  After it comes at most a prefix of the batch in flight (all or nothing, if the format can).
+No entry is invented, and the log can be read and appended to.
 """
 
 from collections.abc import Callable, Hashable, Sequence
@@ -13,7 +13,9 @@ from typing import Protocol, TypeAlias
 from holdfast.disk import Disk
 from holdfast.errors import HoldfastError
 from holdfast.group_commit import Alone
-from holdfast.logs.log import Guest, Log
+from holdfast.handle import Handle
+from holdfast.logs.log import Log, LogReader
+from holdfast.logs.mark import MarkFile
 from holdfast.testing.explorer import BrokenPromiseError, LifeExplorer, Mortal
 from holdfast.testing.sim_disk import SimDisk
 
@@ -25,10 +27,10 @@ class Subject(Protocol):
 
     def open(self, disk: Disk) -> Log: ...
 
-    def open_read_only(self, disk: Disk) -> Guest: ...
+    def open_reader(self, disk: Disk) -> LogReader: ...
 
     def steps(self) -> "dict[str, Step]":
-        """What a life is made of: the common steps and the format's own."""
+        """Return the steps of a life: the common ones and those of the format."""
         ...
 
 
@@ -38,12 +40,12 @@ class Ledger:
 
     promised: list[bytes] = field(default_factory=list)
     in_flight: list[bytes] = field(default_factory=list)
-    first_min: int = 1  # compaction has durably removed what is before
+    first_min: int = 1  # trim has durably removed what is before
     first_max: int = 1  # ... and was allowed to go this far
     cut_to: int | None = None  # a truncation in flight leaves all, or nothing after this
 
     def copy(self) -> "Ledger":
-        """For one of several futures."""
+        """Return a copy, for one of several futures."""
         bounds = self.first_min, self.first_max, self.cut_to
         return Ledger(list(self.promised), list(self.in_flight), *bounds)
 
@@ -55,8 +57,8 @@ class Ledger:
         bounds = self.first_min, self.first_max, self.cut_to
         return (*self.promised, None, *self.in_flight, *bounds)
 
-    def hold(self, log: Guest, *, batch_is_atomic: bool) -> None:
-        """Compare; what the log shows now it has promised from now on."""
+    def hold(self, log: LogReader, *, batch_is_atomic: bool) -> None:
+        """Compare the log with the ledger; entries that it shows count as promised from now on."""
         first, last = log.first_index, log.last_index
         if not self.first_min <= first <= self.first_max:
             kind = "lost" if first > self.first_max else "invented"
@@ -84,8 +86,16 @@ class Ledger:
             )
         self.promised += extra
         del self.in_flight[: len(extra)]
-        # A log that has begun anew ahead of all its entries has no others in between.
+        # A log that starts again after all its entries has no others in between.
         self.promised += [b""] * (first - 1 - len(self.promised))
+
+
+class NoTicker:
+    """A ticker that never ticks by itself: a life says when a second has passed."""
+
+    def __init__(self, interval_ms: float, step: Callable[[], None]) -> None: ...
+
+    def close(self) -> None: ...
 
 
 class Life(Mortal[Ledger]):
@@ -110,11 +120,17 @@ class Life(Mortal[Ledger]):
         assert isinstance(commits, Alone)
         return (commits,)
 
+    @property
+    def refusal(self) -> HoldfastError | None:
+        handle = vars(self.log)["_handle"]
+        assert isinstance(handle, Handle)
+        return handle.refusal
+
     def look(self) -> None:
         self.hold(self.log)
 
     def look_as_guest(self) -> None:
-        guest = self.subject.open_read_only(self.disk)
+        guest = self.subject.open_reader(self.disk)
         self.hold(guest)
         guest.close()
 
@@ -129,7 +145,7 @@ class Life(Mortal[Ledger]):
     def vanish(self) -> None:
         vars(self.log).clear()
 
-    def hold(self, log: Guest) -> None:
+    def hold(self, log: LogReader) -> None:
         self.ledger.hold(log, batch_is_atomic=self.subject.batch_is_atomic)
 
     def append(self, payloads: list[bytes]) -> None:
@@ -137,6 +153,9 @@ class Life(Mortal[Ledger]):
         self.log.append(payloads)
         self.ledger.promised += self.ledger.in_flight
         self.ledger.in_flight = []
+        mark = vars(self.log).get("_mark")
+        if isinstance(mark, MarkFile) and self.random.random() < 0.2:
+            mark.tick()  # a second has passed
 
     def cut_tail(self, last: int, truncate: Callable[[int], None]) -> None:
         self.ledger.cut_to = last
@@ -178,7 +197,7 @@ STEPS: dict[str, Step] = {
 
 
 class Explorer(LifeExplorer[Life, Ledger]):
-    """Runs lives of one kind of log, and counts what it has seen."""
+    """Runs lives of one kind of log, and counts the images."""
 
     changes_max = 8, 20, 40
     recovery_changes_max = 12
@@ -186,6 +205,10 @@ class Explorer(LifeExplorer[Life, Ledger]):
     def __init__(self, subject: Subject, *, seed: int = 0, images_per_point: int = 6) -> None:
         super().__init__(seed=seed, images_per_point=images_per_point)
         self.subject = subject
+        # A format of another package need not have these: they are for holdfast.testing.full_disk.
+        self.ways_out = getattr(subject, "ways_out", ())
+        self.cut_files = getattr(subject, "cut_files", "")
+        self.record_start = getattr(subject, "record_start", self.record_start)
 
     def steps(self) -> dict[str, Step]:
         return self.subject.steps()

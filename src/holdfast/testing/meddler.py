@@ -1,17 +1,17 @@
-"""What other processes do to a store while its owner works, and what must come of it.
+"""Interference by other processes while an owner works, and what must hold then.
 
-At any change that the owner makes (in the midst of an append, a rotation, a compaction, a recovery
-or a close) and between any two steps:
+It happens at any change of the owner (in an append, a rotation, a trim, a recovery or a close) and
+between any two steps:
 
 - fork: a child has copies of all descriptors, and uses the same store.  It is refused with
   NotOwnerError, and its calls, close included, change nothing.
-- root moved: the directory of the store gets another name.  The owner goes on in it; nothing is
-  made under the old name, where another process may begin a store of its own.
-- lock removed: the lock files are removed or replaced.  A second owner is refused all the same.
-  Where a file system cannot lock directories, it gets in; then the first is refused from its next
-  write on, and changes nothing.
-- second owner: it is refused, and has changed nothing.  When the first is closed or killed, it
-  gets in, and finds all that was promised.
+- root moved: the directory of the store gets another name.  The owner continues in it; nothing is
+  created under the old name, where another process may create its own store.
+- lock removed: the lock files are removed or replaced.  A second owner is still refused.  Where a
+  file system cannot lock directories, it is admitted; then the first is refused from its next write
+  on, and changes nothing.
+- second owner: it is refused, and has changed nothing.  When the first is closed or killed, it is
+  admitted, and finds everything that was promised.
 
 Between the check that an owner makes before it writes and the write itself it cannot notice that
 a lock file was removed.  So where only that file is locked, this is done between steps.
@@ -45,7 +45,7 @@ Turn = Callable[[], str | None]
 
 
 def chances(random: Random) -> Turn:
-    """Now and then one of all kinds."""
+    """Return a function that sometimes returns a random kind."""
     return lambda: random.choice(KINDS) if random.random() < _CHANCE else None
 
 
@@ -64,7 +64,7 @@ class Meddler:
             self._posix.bystander = self._at_change
 
     def between_steps(self) -> None:
-        """Do what takes the place of the owner's process, or of its next write."""
+        """Interfere between two steps of the owner."""
         kind = self._turn() if self._turn is not None else None
         if kind == "fork" and self._random.random() < 0.5:
             self._fork_closes()
@@ -79,7 +79,7 @@ class Meddler:
             self._second_owner_takes_over()
 
     def leave(self) -> None:
-        """The life is over: nothing was made under the old name, and a neighbour has its own."""
+        """End the life: nothing was created under the old name, and a neighbour has its own."""
         self._look_at_the_old_name()
         if self._neighbour is not None:
             self._neighbour.look()
@@ -106,7 +106,7 @@ class Meddler:
 
     @contextmanager
     def _unwatched(self) -> Iterator[None]:
-        """What other processes do is no change of the owner's."""
+        """Make changes that do not count as the owner's."""
         posix = self._posix
         hooks = posix.bystander, posix.witness, posix.dies_at
         posix.bystander = posix.witness = posix.dies_at = None
@@ -133,7 +133,7 @@ class Meddler:
         self._acted("fork")
 
     def _fork_closes(self) -> None:
-        """The child closes its copy of the store.  Here it is the only copy: so the parent dies."""
+        """Close the store in the child.  Here it is the only copy, so the parent dies."""
         with self._unwatched():
             child, before = self._posix.fork(_CHILD), self._posix.operations
             with self._posix.acting_as(child), suppress(NotOwnerError):
@@ -147,7 +147,7 @@ class Meddler:
         self._life.begin()
 
     def _is_harmless(self, who: str, step: Callable[[Any], None]) -> None:
-        """A step that is refused, or had nothing to change."""
+        """Check that a step is refused, or changes nothing."""
         before = self._posix.operations
         with suppress(HoldfastError):
             step(self._shadow())
@@ -165,7 +165,7 @@ class Meddler:
             raise BrokenPromiseError("broken", f"{who} may write")
 
     def _shadow(self) -> Mortal[Any]:
-        """The same store, held to nothing."""
+        """Return the same store, without promises."""
         shadow = copy(self._life)
         shadow.ledger = self._life.ledger.copy()
         return shadow
@@ -205,9 +205,11 @@ class Meddler:
     def _look_at_the_old_name(self) -> None:
         if self._neighbour is not None:
             if image_of(self._posix._directory(ROOT)) != self._image:
-                raise BrokenPromiseError("broken", "an owner writes where its directory was before")
+                raise BrokenPromiseError(
+                    "broken", "an owner writes to the previous place of its directory"
+                )
         elif self._left is not None and self._posix.exists(self._left):
-            raise BrokenPromiseError("broken", f"an owner has made {self._left} again")
+            raise BrokenPromiseError("broken", f"an owner has created {self._left} again")
 
     # Locks that are removed, and second owners
 
@@ -219,7 +221,7 @@ class Meddler:
             other.close(other.open(path, os.O_CREAT | os.O_RDWR))
 
     def _replace_files(self, names: tuple[str, ...]) -> None:
-        """Put a copy in the place of each, as a restore of a backup does."""
+        """Replace each file by a copy, as a restore of a backup does."""
         other, place = self._posix.process(_MOVER), self._place()
         for name in names:
             node = self._posix._directory(place).live[name]
@@ -236,7 +238,7 @@ class Meddler:
         return rival
 
     def _second_owner_is_refused(self) -> None:
-        if not self._posix.holds_a_lock:  # the first has only begun to open: either may win
+        if not self._posix.holds_a_lock:  # the first has only started to open: either may succeed
             return
         rival = self._rival(self._life.ledger.copy())
         posix = rival.disk.posix
@@ -261,7 +263,9 @@ class Meddler:
         self._life.begin()
 
     def _lock_is_lost(self) -> None:
-        """The owner notices before its next write, unless its lock of the directory still holds."""
+        """Check that the owner notices before its next write, unless its lock of the directory
+        holds.
+        """
         others = tuple(name for name in self._life.lock_files if name != LOCK)
         self._remove_lock()
         self._replace_files(others)
@@ -300,7 +304,7 @@ class Meddler:
 
 @contextmanager
 def _made_new(guards: Sequence[Alone]) -> Iterator[None]:
-    """As in a forked child, where no thread is inside; afterwards as they were in the parent."""
+    """Renew the locks, as in a forked child; restore those of the parent afterwards."""
     kept = [dict(vars(guard)) for guard in guards]
     for guard in guards:
         guard.disown()

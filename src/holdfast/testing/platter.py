@@ -1,7 +1,8 @@
-"""What a simulated disk is made of: inodes and directories, each as it is and as it is durably."""
+"""The inodes and directories of a simulated disk, each with its live and its durable state."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from random import Random
 
 
 @dataclass(slots=True, eq=False)
@@ -12,6 +13,7 @@ class Inode:  # compared and hashed by identity
     durable: bytes = b""
     pending: "list[tuple[int, bytes | None]]" = field(default_factory=list)  # None: a new size
     is_lossy: bool = False  # live is not what durable will be when all that is pending has landed
+    allocated: int = 0  # bytes whose blocks the file has, also where they are zero
 
     def write(self, offset: int, data: bytes | None) -> None:
         self.live = landed(self.live, offset, data)
@@ -27,7 +29,7 @@ class Inode:  # compared and hashed by identity
             self.pending.clear()
 
     def sync_last(self) -> None:
-        """Only what was written last; what was written before may yet land on top of it."""
+        """Make only the last write durable; earlier writes may still land after it."""
         if len(self.pending) > 1:
             self.durable = landed(self.durable, *self.pending.pop())
             self.is_lossy = True
@@ -35,7 +37,7 @@ class Inode:  # compared and hashed by identity
             self.sync()
 
     def forget_pending(self) -> None:
-        """The pages are called clean now; they never reached the disk."""
+        """Mark the pages as clean, though they never reached the disk."""
         self.is_lossy = self.is_lossy or bool(self.pending)
         self.pending.clear()
 
@@ -61,14 +63,17 @@ class Directory:
 
 
 def copy_of(directory: Directory, seen: "dict[Inode | Directory, Inode | Directory]") -> Directory:
-    """All that is in and below it, unsynced changes included; `seen` is what was copied already."""
+    """Copy everything in and below it, unsynced changes included; `seen` has what was copied
+    already.
+    """
     copy = seen[directory] = Directory()
 
     def twin(node: "Inode | Directory") -> "Inode | Directory":
         if node not in seen:
             if isinstance(node, Directory):
                 return copy_of(node, seen)
-            seen[node] = Inode(node.live, node.durable, list(node.pending), node.is_lossy)
+            pending = list(node.pending)
+            seen[node] = Inode(node.live, node.durable, pending, node.is_lossy, node.allocated)
         return seen[node]
 
     copy.live = copy.durable = {name: twin(node) for name, node in directory.live.items()}
@@ -81,7 +86,7 @@ def copy_of(directory: Directory, seen: "dict[Inode | Directory, Inode | Directo
 
 
 def all_below(directory: Directory) -> "Iterator[Inode | Directory]":
-    """It, and all that is in and below it."""
+    """Yield it, and everything in and below it."""
     yield directory
     for node in directory.live.values():
         if isinstance(node, Directory):
@@ -91,7 +96,7 @@ def all_below(directory: Directory) -> "Iterator[Inode | Directory]":
 
 
 def files_in(directory: Directory, prefix: str = "") -> Iterator[tuple[str, bytes]]:
-    """Name and content of each file in and below it."""
+    """Yield name and content of each file in and below it."""
     for name, node in directory.live.items():
         if isinstance(node, Directory):
             yield from files_in(node, f"{prefix}{name}/")
@@ -100,12 +105,12 @@ def files_in(directory: Directory, prefix: str = "") -> Iterator[tuple[str, byte
 
 
 def image_of(directory: Directory) -> frozenset[tuple[str, bytes]]:
-    """What is on a disk, for who counts: whoever owned it last, as LOCK tells, is one to us."""
+    """Return the contents of a disk, to count images: the pid in LOCK does not count."""
     return frozenset(one for one in files_in(directory) if not one[0].endswith("/LOCK"))
 
 
 def landed(content: bytes, offset: int, data: bytes | None) -> bytes:
-    """`content` with a write, or a new size, in it."""
+    """Return `content` with a write, or a new size."""
     size = len(content)
     if data is None:
         return content[:offset] if offset <= size else content + bytes(offset - size)
@@ -122,3 +127,9 @@ def rename(
             names.pop(name, None)
         else:
             names[name] = node
+
+
+def suffer(fate: str, piece: bytes, random: Random) -> bytes:
+    if fate == "zero":
+        return bytes(len(piece))
+    return random.randbytes(len(piece)) if fate == "garbled" else piece

@@ -1,15 +1,20 @@
 """The raft-wal log as a subject of the explorer and the contract: tiny segments, a still clock."""
 
+from collections.abc import Sequence
+
 from holdfast.disk import Disk
-from holdfast.logs.raft_wal import OPAQUE_CODEC, RaftWal, RaftWalGuest
+from holdfast.logs.raft_wal import OPAQUE_CODEC, RaftWal, RaftWalReader
 from holdfast.logs.raft_wal.meta_store import META_STORE
 from holdfast.ownership import LOCK
-from holdfast.testing.logs import STEPS, Life, Step
+from holdfast.runtime import Runtime
+from holdfast.testing.logs import STEPS, Life, NoTicker, Step
 
 
 class RaftWalSubject:
     batch_is_atomic = True
     segment_size_max = 200
+    ways_out: Sequence[str] = ("truncate head", "truncate tail")
+    cut_files = "*.wal"
     lock_files = LOCK, META_STORE
 
     def open(self, disk: Disk) -> RaftWal:
@@ -17,11 +22,11 @@ class RaftWalSubject:
             disk,
             codec=OPAQUE_CODEC,
             segment_size_max=self.segment_size_max,
-            now_ms=lambda: 1_700_000_000_000,
+            runtime=Runtime(now_ns=lambda: 1_700_000_000 * 10**9, ticker=NoTicker),
         )
 
-    def open_read_only(self, disk: Disk) -> RaftWalGuest:
-        return RaftWalGuest(disk)
+    def open_reader(self, disk: Disk) -> RaftWalReader:
+        return RaftWalReader(disk)
 
     def steps(self) -> dict[str, Step]:
         return {
@@ -39,7 +44,7 @@ def rotate(life: Life) -> None:
 
 
 def truncate_head(life: Life) -> None:
-    """About half of what is there: whole segments, and into one."""
+    """Remove about half of the entries: whole segments, and a part of one."""
     _truncate_head(life, (life.log.first_index + life.log.last_index + 1) // 2)
 
 
@@ -53,7 +58,7 @@ def truncate_tail(life: Life) -> None:
 
 
 def vote(life: Life) -> None:
-    """The other half of the meta store."""
+    """Write a vote: the other half of the meta store."""
     wal = _wal(life)
     term = wal.get_uint64(b"CurrentTerm") + 1
     wal.set_uint64(b"CurrentTerm", term)

@@ -1,4 +1,4 @@
-"""What every store of two-phase records must pass.  Give fixtures, inherit the tests.
+"""The tests that every store of two-phase records must pass.  Provide the fixtures.
 
 `another` opens one more client of the same store and scope, as another process would.
 """
@@ -51,7 +51,7 @@ class RecordsContract:
         assert [record.destination for record in records.uncommitted()] == ["b", "wal/1"]
         assert records.insert("a", "a.y", 0) == Record("a", "a.x", committed=True)
 
-    def test_of_many_who_insert_one_name_one_wins(self, another: Another) -> None:
+    def test_one_of_many_inserts_of_one_name_succeeds(self, another: Another) -> None:
         def race(racer: int) -> list[Record]:
             client = another()
             ask = Patience(budget_ms=20_000).ask
@@ -140,7 +140,7 @@ class RecordsContract:
         assert records.insert("wal/2", "wal/2.x", records.epoch()).source == "wal/2.x"
 
     def test_no_insert_slips_past_a_sweep(self, records: Records, another: Another) -> None:
-        """Whatever was accepted under the old epoch is seen by who began the new one."""
+        """A sweep sees every insert that was accepted under the old epoch."""
         accepted: list[str] = []
         epoch = records.epoch()
 

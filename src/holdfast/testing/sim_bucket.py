@@ -3,10 +3,10 @@
 The fault model.  The store itself is linearizable: every call that takes effect does so at one
 instant.  A call may fail before it takes effect (`refused`: a 503; `unsent`: a timeout), take
 effect and lose its answer (`lost answer`), or lose its answer and take effect only later, after
-some more calls by anybody (`late`: a packet that was under way when its sender gave up).  All
-four are UnavailableError, as they would be outside.  A call may also be `slow`: others go on
-before it takes effect.  The clock that stamps objects is the store's, not the actors', and may
-be wrong by any amount.
+some more calls of any actor (`late`: a packet that was under way when its sender gave up).  All
+four are UnavailableError, as they would be outside.  A call may also be `slow`: other actors run
+before it takes effect.  The clock that stamps objects is the store's, not the actors', and may be
+wrong by any amount.
 
 Every fault that fires is counted: one that never fired has proved nothing.
 
@@ -42,12 +42,12 @@ Hook = Callable[[Call], None]
 
 
 def nothing(call: Call) -> None:
-    """A hook that does not hold anybody up."""
+    """Do nothing: the default hook."""
 
 
 @dataclass(frozen=True, slots=True)
 class Faults:
-    """How often of 1 a call meets each."""
+    """The probability of each fault per call."""
 
     refused: float = 0.0
     unsent: float = 0.0
@@ -58,7 +58,7 @@ class Faults:
 
 
 class FaultyLine:
-    """The way to a store: everything that can happen to a call, for one seed."""
+    """The network to a store: everything that can happen to a call, for one seed."""
 
     def __init__(self, random: Random, faults: Faults) -> None:
         self.random, self.faults = random, faults
@@ -70,7 +70,7 @@ class FaultyLine:
         self._late: list[tuple[int, Callable[[], object]]] = []
 
     def send(self, call: Call, act: Callable[[], Result], *, changes: bool) -> Result:
-        """Let `act` happen once, never, or later."""
+        """Run `act` once, never, or later."""
         self.before_each(call)
         try:
             return self._send(call, act, changes)
@@ -78,7 +78,7 @@ class FaultyLine:
             self.after_each(call)
 
     def settle(self) -> None:
-        """Let all that is under way arrive now."""
+        """Deliver all late calls now."""
         self._deliver(None)
 
     def _send(self, call: Call, act: Callable[[], Result], changes: bool) -> Result:
@@ -102,7 +102,7 @@ class FaultyLine:
     def _fate(self, changes: bool) -> str:
         drawn, faults = self.random.random(), self.faults
         rates = {"refused": faults.refused, "unsent": faults.unsent, "slow": faults.slow}
-        if changes:  # to lose the answer of a look is the same as not to have asked
+        if changes:  # losing the answer of a read is the same as not sending it
             rates |= {"lost answer": faults.lost_answer, "late": faults.late}
         for fate, rate in rates.items():
             if drawn < rate:
@@ -132,7 +132,7 @@ class SimBucket:
     ) -> None:
         self.line = FaultyLine(random, faults or Faults())
         self.skew_ms = skew_ms
-        self.enforces = enforces  # else it ignores conditions without a word, as some stores do
+        self.enforces = enforces  # else it ignores conditions silently, as some stores do
         self.truth = MemoryBucket(clock=lambda: clock() + self.skew_ms)
 
     @property
@@ -151,7 +151,7 @@ class SimBucket:
     def put_if_absent(
         self, name: str, data: Buffer, *, metadata: Mapping[str, str] | None = None
     ) -> None:
-        kept = bytes(data)  # it may arrive when the caller has long changed its buffer
+        kept = bytes(data)  # it may arrive after the caller has changed its buffer
 
         def act() -> None:
             if not self.enforces:
@@ -175,7 +175,7 @@ class SimBucket:
 
 
 def _tried(act: Callable[[], object]) -> None:
-    """Nobody hears what became of it."""
+    """Run a late call; its result is not reported."""
     try:
         act()
     except (FileExistsError, FileNotFoundError, SweptError):

@@ -1,9 +1,9 @@
 """Processes, descriptors and locks of a simulated kernel.
 
 Every process has a process id and a table of descriptors.  All processes on one kernel see the same
-files and the same locks.  A descriptor has a number that no other open of the kernel has, so a
-number that two processes have is one open file description, which a fork has copied.  A lock
-belongs to the description: it is free when the last copy is closed.
+files and the same locks.  No two opens in the kernel get the same number.  So a number that two
+processes have is one open file description, which a fork has copied.  A lock belongs to the
+description: it is free when the last copy is closed.
 
 A directory may be renamed or removed while it is open: a descriptor follows it.
 """
@@ -19,6 +19,13 @@ from holdfast.posix import Posix
 from holdfast.testing.platter import Directory, Inode, all_below
 
 Node = Inode | Directory
+
+
+class _Descriptors(dict[int, Node]):
+    """The open files of a process.  One that is not open is a bad descriptor."""
+
+    def __missing__(self, fd: int) -> Node:
+        raise OSError(errno.EBADF, os.strerror(errno.EBADF))
 
 
 class _Held(NamedTuple):
@@ -43,7 +50,7 @@ class SimProcess(Posix):
         self.pid = os.getpid()  # of the process that makes the calls
         self.locks_directories = True  # False: a file system that cannot, such as NFS
         self._root = root or Directory()
-        self._fds: dict[int, Node] = {}
+        self._fds = _Descriptors()
         self._numbers = count(4)  # of descriptors, for all processes
         self._locks: dict[int, _Held] = {}
         self._tables = {self.pid: self._fds}
@@ -55,7 +62,7 @@ class SimProcess(Posix):
     # Processes
 
     def process(self, pid: int) -> Self:
-        """Start another process on the same kernel, with no descriptors."""
+        """Start another process on the same kernel, without descriptors."""
         assert not self._tables.get(pid), f"process {pid} is running"
         other = type(self)(self._root)
         other.pid, other.locks_directories = pid, self.locks_directories
@@ -74,7 +81,7 @@ class SimProcess(Posix):
 
     @contextmanager
     def acting_as(self, child: Self) -> Iterator[None]:
-        """Let the objects that use this process make their calls as its child."""
+        """Make calls as the child of this process, within the block."""
         own = self.pid, self._fds
         self.pid, self._fds = child.pid, child._fds
         try:
@@ -89,7 +96,7 @@ class SimProcess(Posix):
 
     @property
     def holds_a_lock(self) -> bool:
-        """Whether this process has a descriptor of anything that is locked."""
+        """Return whether this process has a descriptor of a locked file."""
         return any(fd in self._fds for fd in self._locks)
 
     def process_id(self) -> int:
@@ -104,7 +111,7 @@ class SimProcess(Posix):
     def close(self, fd: int) -> None:
         self._fds.pop(fd, None)
         if fd in self._locks and not any(fd in table for table in self._tables.values()):
-            del self._locks[fd]
+            self._locks.pop(fd, None)  # the collector may close it meanwhile, for a dropped file
 
     def try_lock(self, fd: int) -> bool:
         self._call("lock")
@@ -117,7 +124,7 @@ class SimProcess(Posix):
         return True
 
     def collect(self) -> None:
-        """A simulated process leaves no garbage."""
+        """Do nothing: a simulated process leaves no garbage."""
 
     def lock_holder(self, fd: int) -> str:
         node = self._fds[fd]
@@ -176,7 +183,7 @@ class SimProcess(Posix):
         return node
 
     def _parent(self, path: str, at: int | None = None) -> tuple[Directory, str]:
-        """The directory of a name.  In a removed directory there are no names."""
+        """Return the directory of a name.  A removed directory has no names."""
         above, _, name = path.rpartition("/")
         directory = self._directory(above, at)
         if directory.is_removed:

@@ -1,4 +1,4 @@
-"""Records of two-phase writes in memory, behind a line that misbehaves: see sim_bucket."""
+"""Records of two-phase writes in memory, with the network faults of sim_bucket."""
 
 import threading
 from collections import Counter

@@ -107,7 +107,7 @@ def test_every_object_has_its_own_id() -> None:
     again = decode_manifest(encode_manifest(first, b"n" * 16))
     assert again.unique_id == b"n" * 16
     assert again == first
-    with pytest.raises(ValueError, match="unique id of 2 bytes"):
+    with pytest.raises(ValueError, match="unique id has 2 bytes"):
         encode_manifest(first, b"no")
 
 
@@ -170,7 +170,7 @@ def test_a_length_beyond_the_cap_is_refused(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(codec, "SIZE_MAX", 100)
     with pytest.raises(CorruptError, match="a message of"):
         decode_manifest(sound)
-    with pytest.raises(ValueError, match="the most is 100"):
+    with pytest.raises(ValueError, match="at most 100"):
         encode_manifest(full(), ID)
 
 

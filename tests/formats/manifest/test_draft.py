@@ -106,12 +106,12 @@ def test_overlapping_ssts_never_enter_a_run(first: bytes, last: bytes) -> None:
 
 def test_wrong_moves_are_refused() -> None:
     draft = with_base().edit()
-    with pytest.raises(ValueError, match="1 of 1 SSTs are not there"):
+    with pytest.raises(ValueError, match="1 of 1 SSTs are not in the manifest"):
         draft.remove_ssts([BASE_STEP + 1])
     with pytest.raises(ValueError, match="without SSTs"):
         draft.add_run(1, [])
     draft.message.leveled_ssts.add(id=BASE_STEP + 1)
-    with pytest.raises(ValueError, match="by a draft's moves"):
+    with pytest.raises(ValueError, match="without the methods of the draft"):
         draft.freeze()
 
 
@@ -130,7 +130,7 @@ def test_an_epoch_rises_by_one_and_never_falls(field: str) -> None:
 def test_broken_rules_are_the_callers_mistake() -> None:
     draft = FIRST.edit()
     draft.add_snapshot(b"short", 1, 0)
-    with pytest.raises(ValueError, match="no manifest: a snapshot id"):
+    with pytest.raises(ValueError, match="invalid manifest: a snapshot id"):
         draft.freeze()
 
 

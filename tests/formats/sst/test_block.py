@@ -127,5 +127,5 @@ def test_a_cut_block_is_refused(size: int) -> None:
 
 def test_a_block_of_two_gib_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(blocks, "BODY_SIZE_MAX", 64)
-    with pytest.raises(ValueError, match="the most is 64"):
+    with pytest.raises(ValueError, match="at most 64"):
         encode_block(Rows.from_pairs([(b"k", b"v" * 64, 1)]))

@@ -26,20 +26,20 @@ def filter_of(keys: list[bytes], bits: int = BITS_PER_KEY) -> bytes:
 
 
 @given(st.lists(st.binary(min_size=1, max_size=70), min_size=1), st.integers(1, 20))
-def test_no_key_is_ever_denied(keys: list[bytes], bits: int) -> None:
+def test_a_filter_admits_every_key_that_it_has(keys: list[bytes], bits: int) -> None:
     found = decode_filter(filter_of(keys, bits))
     assert all(map(found.may_contain, keys))
 
 
 @pytest.mark.parametrize("name", KEY_SETS)
-def test_few_others_are_let_through(name: str) -> None:
+def test_a_filter_rejects_most_other_keys(name: str) -> None:
     present, absent = KEY_SETS[name]
     data = filter_of(present)
     assert len(data) * 8 / len(present) == pytest.approx(BITS_PER_KEY, rel=0.01)
     assert sum(map(decode_filter(data).may_contain, absent)) / len(absent) < 0.012
 
 
-def test_no_filter_says_yes() -> None:
+def test_a_missing_filter_admits_every_key() -> None:
     assert filter_of([]) == filter_of([b"key"], 0) == b""
     assert decode_filter(b"").may_contain(b"anything")
 

@@ -38,8 +38,8 @@ def test_a_footer_is_read_as_written() -> None:
     assert not INFO.is_fence
 
 
-def test_a_tail_without_the_keys_says_how_much_to_read() -> None:
-    with pytest.raises(ValueError, match=f"takes {len(FOOTER)} bytes, here are {TAIL_SIZE}"):
+def test_a_tail_without_the_keys_gives_the_size_to_read() -> None:
+    with pytest.raises(ValueError, match=f"takes {len(FOOTER)} bytes; got {TAIL_SIZE}"):
         decode_info(FOOTER[-TAIL_SIZE:], INFO.size)
 
 
@@ -80,7 +80,7 @@ def test_a_key_of_4_gib_is_refused_before_it_is_looked_for() -> None:
         decode_info(resealed(data), 2**33)
 
 
-def test_what_is_no_sst_is_told() -> None:
+def test_a_file_that_is_not_an_sst_raises() -> None:
     for data, why in ((b"", "cut to 0"), (b"GARBAGE" * 20, "magic")):
         with pytest.raises(CorruptError, match=why):
             decode_info(data, len(data))

@@ -52,9 +52,7 @@ def test_finding() -> None:
         ([b"a", b"b"], [0, 16], "bytes for an index of 2 blocks"),
     ],
 )
-def test_an_index_that_makes_no_sense_is_refused(
-    keys: list[bytes], offsets: list[int], why: str
-) -> None:
+def test_an_invalid_index_is_refused(keys: list[bytes], offsets: list[int], why: str) -> None:
     with pytest.raises(CorruptError, match=why):
         decode_index(encode_index(keys, offsets))
 

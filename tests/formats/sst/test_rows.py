@@ -62,9 +62,9 @@ def test_what_spark_hands_over_is_cast() -> None:
 
 
 def test_other_columns_are_refused() -> None:
-    with pytest.raises(ValueError, match="rows are"):
+    with pytest.raises(ValueError, match="rows must have the types"):
         Rows(pa.array(["text"]), ROWS.values, ROWS.seqs)
-    with pytest.raises(ValueError, match=r"columns of \[1, 4, 4\] rows"):
+    with pytest.raises(ValueError, match=r"lengths: \[1, 4, 4\]"):
         Rows(ROWS.keys[:1], ROWS.values, ROWS.seqs)
 
 

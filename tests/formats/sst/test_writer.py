@@ -112,7 +112,7 @@ def test_limits_are_held_when_writing(monkeypatch: pytest.MonkeyPatch) -> None:
     writer.add(one)
     with pytest.raises(ValueError, match="does not follow"):
         writer.add(one)
-    with pytest.raises(ValueError, match="unique id of 3 bytes"):
+    with pytest.raises(ValueError, match="unique id has 3 bytes"):
         SstWriter(writer_epoch=1, unique_id=b"abc")
     for epoch, size in ((-1, 1), (2**64, 1), (1, 0), (1, 2**31)):
         with pytest.raises(ValueError, match="block size"):

@@ -20,7 +20,7 @@ from holdfast.testing import PowerLost, SimDisk
 ROOT = Path(__file__).parents[3]
 
 
-def test_a_dump_is_the_old_one_or_the_new_one_wherever_power_goes() -> None:
+def test_a_power_cut_leaves_the_old_dump_or_the_new_one() -> None:
     seen = set()
     for dies_at in range(4):
         disk = SimDisk()
@@ -42,7 +42,7 @@ def test_a_dump_is_the_old_one_or_the_new_one_wherever_power_goes() -> None:
     assert seen == {b"old", b"new"}
 
 
-def test_a_dump_of_somebody_elses_making_is_synced() -> None:
+def test_a_dump_that_was_renamed_without_a_sync_is_synced() -> None:
     disk = SimDisk()
     disk.create("dump", b"old")
     disk.open("dump", writable=True).write_at(0, b"new")
@@ -90,7 +90,7 @@ def test_a_node_starts_from_a_dump_that_a_fork_wrote(start: Start, tmp_path: Pat
     assert node.words == ["a", "b", "c", "d"]
 
 
-def test_a_death_between_dump_and_cut_loses_nothing(
+def test_a_crash_between_dump_and_cut_loses_nothing(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     node = start()

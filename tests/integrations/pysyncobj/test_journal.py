@@ -21,7 +21,7 @@ from holdfast.errors import (
 )
 from holdfast.integrations.pysyncobj import RaftJournal
 from holdfast.integrations.pysyncobj.journal import COMMAND_SIZE_MAX, TERM_AND_VOTE, Entry, NodeId
-from holdfast.logs.raft_wal import RaftEntry, RaftWal, RaftWalGuest
+from holdfast.logs.raft_wal import RAFT_CODEC, RaftEntry, RaftWal, RaftWalReader
 from holdfast.testing import BrokenPromiseError, Fault, PowerLost, SimDisk
 
 Vote = tuple[int, NodeId | None]
@@ -114,7 +114,7 @@ class Trial:
         again = self.ours[at:]
         self.all("deleteEntriesFrom", at)
         self.next_index -= len(again)
-        if self.random.random() < 0.6:  # as a follower does, who is told again what he has
+        if self.random.random() < 0.6:  # as a follower does that gets entries again
             for command, index, term in again[: self.random.randint(0, len(again))]:
                 self.all("add", command, index, term)
                 self.next_index += 1
@@ -152,7 +152,7 @@ class Trial:
 
 
 @pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")  # FileJournal leaves its meta
-def test_every_answer_is_that_of_pysyncobjs_own_journals(tmp_path: Path) -> None:
+def test_every_result_is_that_of_pysyncobjs_own_journals(tmp_path: Path) -> None:
     for seed in range(40):
         Trial(tmp_path, seed).run()
 
@@ -170,7 +170,7 @@ def test_many_entries_cost_one_sync_and_none_cost_none() -> None:
     assert syncs_of(disk, lambda: journal.setRaftCommitIndex(101)) == 1
 
 
-def test_what_a_follower_is_told_again_is_not_written_again() -> None:
+def test_an_entry_that_is_sent_again_is_not_written_again() -> None:
     disk = SimDisk()
     journal = filled(disk, 9)
     journal.deleteEntriesFrom(4)
@@ -187,7 +187,7 @@ def test_what_a_follower_is_told_again_is_not_written_again() -> None:
     assert journal_on(disk.after_power_cut(Random(1)))[-2:] == [entry(5), entry(6, term=2)]
 
 
-def test_a_great_heap_is_written_before_it_grows_further() -> None:
+def test_many_pending_bytes_are_written_before_more_are_added() -> None:
     disk = SimDisk()
     journal = RaftJournal(disk)
     for index in range(1, 20):
@@ -195,14 +195,14 @@ def test_a_great_heap_is_written_before_it_grows_further() -> None:
     assert len(RaftJournal(disk.after_power_cut(Random(1)))) == 17
 
 
-def test_cli_and_guests_see_decoded_entries_and_the_vote() -> None:
+def test_cli_and_readers_see_decoded_entries_and_the_vote() -> None:
     disk = SimDisk()
     journal = journal_on(disk)
     for command, index in ((b"\1", 1), (b"\0pickle", 2), (b"\2change", 3), (b"\3version", 4)):
         journal.add(command, index, 7)
     journal.flush()
     journal.setCurrentTerm(7, "10.0.0.5:4321")
-    guest = RaftWalGuest(disk)
+    guest = RaftWalReader(disk)
     types = [guest.get_log(index).type for index in range(1, 5)]
     assert types == [1, 0, 5, 0]  # noop, command, configuration, command
     assert guest.get_log(2) == RaftEntry(2, 7, 0, b"\0pickle")
@@ -212,7 +212,7 @@ def test_cli_and_guests_see_decoded_entries_and_the_vote() -> None:
 @pytest.mark.parametrize(
     ("command", "index"), [(b"x", 0), (b"x", 3), (b"x", 1), (bytes(COMMAND_SIZE_MAX + 1), 2)]
 )
-def test_what_cannot_be_kept_is_refused_and_harms_nothing(command: bytes, index: int) -> None:
+def test_an_invalid_entry_is_refused_and_harms_nothing(command: bytes, index: int) -> None:
     journal = filled(SimDisk(), 1)
     with pytest.raises(ValueError, match=r"entry|bytes"):
         journal.add(command, index, 1)
@@ -241,9 +241,9 @@ def test_one_owner(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("value", [b"{}", b"no json", b"[1]", b'{"term": "7", "vote": null}'])
-def test_a_spoilt_vote_is_refused(value: bytes) -> None:
+def test_an_invalid_vote_is_refused(value: bytes) -> None:
     disk = SimDisk()
-    with RaftWal(disk, segment_size_max=400) as wal:
+    with RaftWal(disk, codec=RAFT_CODEC, segment_size_max=400) as wal:
         wal.set(TERM_AND_VOTE, value)
     for _ in range(2):  # and the lock is given back
         with pytest.raises(CorruptError, match="PySyncObj"):
@@ -252,7 +252,7 @@ def test_a_spoilt_vote_is_refused(value: bytes) -> None:
 
 def test_the_log_of_a_raft_server_is_refused() -> None:
     disk = SimDisk()
-    with RaftWal(disk, segment_size_max=400) as wal:
+    with RaftWal(disk, codec=RAFT_CODEC, segment_size_max=400) as wal:
         wal.store_logs([RaftEntry(1, 1, 0, b"not a pickle")])
         wal.set_uint64(b"CurrentTerm", 1)
     with pytest.raises(UnsupportedError, match="Raft server"):
@@ -263,8 +263,16 @@ def test_damage_is_refused() -> None:
     disk = SimDisk()
     filled(disk, 40)._destroy()
     name = next(name for name in disk.files() if name.endswith(".wal"))
+    before = disk.files()[name]
     disk.flip(name, 8 * 60)
-    with pytest.raises(CorruptError):
+    with pytest.raises(CorruptError, match="checksum mismatch; this node must not vote"):
+        journal_on(disk)
+    file = disk.open(name, writable=True)
+    file.write_at(0, before)
+    journal_on(disk)._destroy()
+    file.write_at(1500, bytes(len(before) - 1500), sync=True)
+    file.close()
+    with pytest.raises(CorruptError, match="must not vote"):  # it ends before its mark
         journal_on(disk)
 
 

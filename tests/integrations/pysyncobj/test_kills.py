@@ -16,6 +16,13 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.cli.app import app
+from holdfast.disk import OsDisk
+from holdfast.formats.mark import Mark
+from holdfast.logs.mark import read_mark
+from holdfast.logs.raft_wal import RaftWalReader
+from holdfast.logs.raft_wal.repair import REPAIRED
+
 _PORTS = count(1)
 MEMBER = Path(__file__).with_name("member.py")
 PATIENCE_S = 60  # for a machine that has other things to do; nothing here takes a tenth of it
@@ -74,13 +81,26 @@ class Cluster:
 
     def start(self, *numbers: int) -> None:
         for number in numbers:
-            path = self.directory / str(number)
-            path.mkdir(exist_ok=True)
-            own, others = self.addresses[number], [*self.addresses]
-            others.remove(own)
-            self.nodes[number] = Process(self, path, [own, *others])
+            self.nodes[number] = Process(self, *self.arguments(number))
         for number in numbers:
             assert self.nodes[number].is_ready.wait(PATIENCE_S), f"node {number} does not start"
+
+    def arguments(self, number: int) -> tuple[Path, list[str]]:
+        path = self.directory / str(number)
+        path.mkdir(exist_ok=True)
+        own, others = self.addresses[number], [*self.addresses]
+        others.remove(own)
+        return path, [own, *others]
+
+    def start_in_vain(self, number: int) -> str:
+        """Start a node that refuses to; return what it says."""
+        path, addresses = self.arguments(number)
+        command = [sys.executable, str(MEMBER), str(path), *addresses]
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=PATIENCE_S, check=False
+        )
+        assert (done.returncode, done.stdout) == (1, "")
+        return done.stderr
 
     def kill(self, *numbers: int) -> None:
         for number in numbers:
@@ -117,6 +137,22 @@ class Cluster:
             if len(set(found)) == 1 and is_whole:
                 break
         return words
+
+
+def cut_below_mark(journal: Path) -> None:
+    mark = read_mark(OsDisk(journal))
+    assert isinstance(mark, Mark) and mark.size
+    os.truncate(journal / mark.last.name, mark.size // 2)
+
+
+def wait_until_it_votes(journal: Path) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while time.monotonic() < deadline:
+        with RaftWalReader(OsDisk(journal)) as reader:
+            if reader.get(REPAIRED) is None:
+                return
+        time.sleep(0.05)
+    raise AssertionError("the node does not rejoin")
 
 
 def free_addresses(wanted: int) -> list[str]:
@@ -164,3 +200,33 @@ def test_no_kill_loses_an_acknowledged_command(cluster: Cluster, tmp_path: Path)
     assert cluster.kills == 12
     dumps = list(tmp_path.glob("*/journal.dump"))
     assert len(dumps) == 3  # logs were compacted meanwhile
+
+
+def test_a_node_that_lost_its_journal_comes_back_without_a_vote(
+    cluster: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster.start(0, 1, 2)
+    cluster.client.start()
+    cluster.go_on()
+    cluster.kill(2)
+    journal = tmp_path / "2" / "journal"
+    cut_below_mark(journal)
+    said = cluster.start_in_vain(2)
+    assert "CorruptError" in said and "complete up to" in said
+    advice = f"holdfast pysyncobj rejoin {journal} --apply"
+    assert f"must not vote without what it has acknowledged: run `{advice}`" in said
+    cluster.go_on()  # two of three are enough
+    assert app(advice.split()[1:], standalone_mode=False) == 0
+    assert "done; start the node" in capsys.readouterr().out
+    cluster.start(2)
+    wait_until_it_votes(journal)
+    cluster.kill(0)
+    cluster.go_on()  # the node is one of the two that are needed
+    cluster.start(0)
+    cluster.is_over.set()
+    cluster.client.join()
+    states = cluster.states()
+    assert states[0] == states[1] == states[2]
+    assert len(states[0]) == len(set(states[0]))
+    assert set(cluster.acknowledged) <= set(states[0])  # 0 lost
+    assert (tmp_path / "2" / "journal.lost-1").is_dir()  # nothing is deleted

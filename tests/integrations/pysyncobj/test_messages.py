@@ -1,4 +1,4 @@
-"""One follower, told by hand what a leader might tell it."""
+"""One follower, and messages that a leader might send it."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -93,9 +93,11 @@ def test_a_vote_is_durable_before_it_is_sent(follower: Follower) -> None:
     assert (after.getCurrentTerm(), after.getVotedForNodeId()) == (7, "other")
 
 
-def test_who_is_told_again_a_part_keeps_the_rest_and_votes_by_it(follower: Follower) -> None:
+def test_a_follower_that_gets_a_part_again_keeps_the_rest_and_votes_by_it(
+    follower: Follower,
+) -> None:
     ((message, _),) = follower.take(entry(4), entry(5), after=(3, 1), commit=9)
-    assert message["next_node_idx"] == 6  # it claims no more than it was told
+    assert message["next_node_idx"] == 6  # it claims no more than it was sent
     assert follower.raftCommitIndex == 5
     assert follower.journal[-1] == entry(10)
     assert follower.hear("request_vote", term=2, last_log_index=9, last_log_term=1) == []
@@ -103,7 +105,7 @@ def test_who_is_told_again_a_part_keeps_the_rest_and_votes_by_it(follower: Follo
     assert [message["type"] for message, _ in granted] == ["response_vote"]
 
 
-def test_what_contradicts_the_leader_goes(follower: Follower) -> None:
+def test_entries_that_contradict_the_leader_are_deleted(follower: Follower) -> None:
     ((message, durable),) = follower.take(entry(4), entry(5, 2), after=(3, 1))
     assert (message["next_node_idx"], durable) == (6, 5)
     assert follower.journal[3:] == [entry(4), entry(5, 2)]
@@ -124,7 +126,7 @@ def test_a_part_of_a_snapshot_commits_nothing(follower: Follower) -> None:
     follower._SyncObj__serializer._Serializer__incomingTransmissionFile.close()
 
 
-def test_where_a_command_went_is_no_promise_and_costs_no_sync(follower: Follower) -> None:
+def test_the_position_of_a_command_costs_no_sync(follower: Follower) -> None:
     follower.journal.add(*entry(11))
     answer = {"type": "apply_command_response", "request_id": 1, "log_idx": 11, "log_term": 1}
     follower._SyncObj__transport.send(OTHER, answer)

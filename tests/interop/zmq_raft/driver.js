@@ -1,14 +1,14 @@
 'use strict';
 // Does to a zmq-raft FileLog what each line of its input says, and answers each with a line.
 // The first argument is the directory in which the package is installed; with a second, the clock stands
-// at so many milliseconds, and the host's name is golden-host.
+// at so many milliseconds, until a command moves it, and the host's name is golden-host.
 const path = require('path');
 const fs = require('fs');
 const os = require('os');
 const readline = require('readline');
 
-if (process.argv[3]) {
-  const frozen = Number(process.argv[3]);
+let frozen = Number(process.argv[3]);
+if (frozen) {
   const Real = Date;
   global.Date = class extends Real {
     constructor(...given) {
@@ -49,9 +49,10 @@ async function untilThereIsAFile() {
 }
 
 const commands = {
-  async open({directory, capacity, readOnly}) {
+  async open({directory, capacity, readOnly, ttl}) {
     root = directory;
     const options = {readOnly: !!readOnly, indexFileCapacity: capacity || 16384};
+    if (ttl) options.requestIdTtl = ttl;
     log = new FileLog(path.join(root, 'log'), path.join(root, 'snap'), options);
     await log.ready();
     await swept;
@@ -65,6 +66,13 @@ const commands = {
   },
   async entry({requestId, type, term, data}) {
     return log.appendEntry(hex(requestId), type, term, hex(data));
+  },
+  async request({requestId, term, data}) {
+    // As a leader does: a request that is remembered is not appended again.
+    return log.getRid(hex(requestId)) || log.appendEntry(hex(requestId), 0, term, hex(data));
+  },
+  async findAll({requestIds}) {
+    return requestIds.map((id) => log.getRid(hex(id)) || null);
   },
   async checkpoint({term}) {
     return log.appendCheckpoint(term);
@@ -105,6 +113,7 @@ const commands = {
   async state({directory, updates, rotate}) {
     const state = new RaftPersistence(path.join(directory, 'raft.pers'), []);
     await state.ready();
+    await swept;
     for (const update of updates) await state.update(update);
     if (rotate) await state.rotate({});
     const {currentTerm, votedFor, peers, peersUpdateRequest, peersIndex} = state;
@@ -115,7 +124,8 @@ const commands = {
 
 async function main() {
   for await (const line of readline.createInterface({input: process.stdin})) {
-    const {command, ...fields} = JSON.parse(line);
+    const {command, now, ...fields} = JSON.parse(line);
+    if (now) frozen = now;
     let answer;
     try {
       answer = {done: (await commands[command](fields)) ?? null};

@@ -1,4 +1,4 @@
-"""The real zmq-raft, run by Node: told what to do line by line."""
+"""The real zmq-raft, run by Node: it reads one command per line."""
 
 import json
 import os
@@ -23,7 +23,7 @@ def find_package() -> tuple[Path | None, str]:
 
 
 class Node:
-    """A process that does to a FileLog what it is told."""
+    """A process that carries out commands on a FileLog."""
 
     def __init__(self, package: Path, *arguments: str) -> None:
         self._process = subprocess.Popen(
@@ -34,13 +34,21 @@ class Node:
         )
 
     def __call__(self, command: str, **fields: Any) -> Any:
-        assert self._process.stdin is not None
+        self.send(command, **fields)
         assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps({"command": command, **fields}) + "\n")
-        self._process.stdin.flush()
         answer = json.loads(self._process.stdout.readline())
         assert "error" not in answer, f"{command}: {answer['error']}"
         return answer["done"]
+
+    def send(self, command: str, **fields: Any) -> None:
+        """Send a command, and do not wait for the answer."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps({"command": command, **fields}) + "\n")
+        self._process.stdin.flush()
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.communicate()
 
     def stop(self) -> None:
         self._process.communicate()

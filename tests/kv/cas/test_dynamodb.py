@@ -26,7 +26,7 @@ def test_many_records_are_retired_batch_by_batch(dynamodb: str) -> None:
     assert [number for number in range(30) if records.find(f"wal/{number:03}")] == [28, 29]
 
 
-def test_a_server_that_is_not_there_is_unavailable(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_server_is_unavailable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "x")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "x")
@@ -35,7 +35,9 @@ def test_a_server_that_is_not_there_is_unavailable(monkeypatch: pytest.MonkeyPat
         open_dynamodb("table", "x", endpoint_url=endpoint, region_name="us-east-1")
 
 
-def test_without_its_driver_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_driver_raises_an_error_that_names_the_package(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setitem(__import__("sys").modules, "boto3", None)
     with pytest.raises(MissingError, match=r"holdfast\[dynamodb\]"):
         open_dynamodb("table", "x")

@@ -26,12 +26,14 @@ def test_a_connection_that_broke_is_replaced(mariadb: str) -> None:
     assert records.insert("wal/1", "a", 0).source == "a"
 
 
-def test_a_server_that_is_not_there_is_unavailable() -> None:
+def test_a_missing_server_is_unavailable() -> None:
     with pytest.raises(UnavailableError, match="MySQL"):
         open_mysql("mysql://root@127.0.0.1:1/x", "x")
 
 
-def test_without_its_driver_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_driver_raises_an_error_that_names_the_package(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setitem(__import__("sys").modules, "pymysql", None)
     with pytest.raises(MissingError, match=r"holdfast\[sql\]"):
         open_mysql("mysql://root@127.0.0.1:1/x", "x")

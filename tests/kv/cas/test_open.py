@@ -13,7 +13,7 @@ def test_without_records_the_store_itself_decides(tmp_path: Path) -> None:
     assert isinstance(open_bucket("memory://cas", "native"), MemoryBucket)
 
 
-def test_with_records_two_who_share_them_cannot_both_win(tmp_path: Path) -> None:
+def test_two_writers_with_the_same_records_cannot_both_win(tmp_path: Path) -> None:
     cas = f"sqlite://{tmp_path}/records.db"
     one, two = open_bucket("memory://two", cas), open_bucket("memory://two/?x=1", cas)
     assert isinstance(one, TwoPhaseBucket)
@@ -44,7 +44,7 @@ def test_a_directory_is_the_same_from_everywhere(
         bucket.close()
 
 
-def test_to_open_is_to_recover(tmp_path: Path) -> None:
+def test_opening_recovers(tmp_path: Path) -> None:
     cas = f"sqlite://{tmp_path}/records.db"
     open_bucket("memory://recover", cas)
     bare = open_bucket("memory://recover", "native")
@@ -55,10 +55,10 @@ def test_to_open_is_to_recover(tmp_path: Path) -> None:
     assert records.find("wal/1") == Record("wal/1", "wal/1.temporary", committed=True)
 
 
-def test_who_knows_of_no_records_is_kept_out(tmp_path: Path) -> None:
+def test_a_writer_without_the_records_is_refused(tmp_path: Path) -> None:
     cas = f"sqlite://{tmp_path}/records.db"
     open_bucket("memory://mixed", cas).put_if_absent("wal/1", b"1")
-    with pytest.raises(UnsupportedError, match=r"two phases.*cas="):
+    with pytest.raises(UnsupportedError, match=r"two-phase writes.*cas="):
         open_bucket("memory://mixed")
     with pytest.raises(UnsupportedError, match="not the records of memory://mixed"):
         open_bucket("memory://mixed", f"sqlite://{tmp_path}/other.db")
@@ -98,5 +98,5 @@ def test_a_scope_can_be_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_other_addresses_are_refused() -> None:
-    with pytest.raises(ValueError, match="no records are kept at oracle://"):
+    with pytest.raises(ValueError, match="unknown scheme oracle://"):
         open_bucket("memory://x", "oracle://secret@host/db")

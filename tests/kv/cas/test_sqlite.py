@@ -72,7 +72,7 @@ def test_a_file_that_is_something_else_is_not_touched(tmp_path: Path) -> None:
     assert path.read_bytes().startswith(b"not a database")
 
 
-def test_who_waits_too_long_for_the_lock_is_told(
+def test_a_lock_that_is_held_too_long_raises(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("holdfast.kv.cas.sqlite._BUSY_S", 0.05)

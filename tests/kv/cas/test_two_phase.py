@@ -15,7 +15,7 @@ from holdfast.testing.sim_bucket import Call, Faults, SimBucket
 from holdfast.testing.sim_records import SimRecords
 
 NAME = "wal/00000000000000000001.sst"
-FOR_EVER_MS = 1 << 60
+FAR_FUTURE_MS = 1 << 60
 MINE, THEIRS = b"mine " * 20, b"theirs " * 20
 
 
@@ -144,7 +144,7 @@ def die_at_every_step(recover: Recovery) -> int:
         else:
             heir.put_if_absent(NAME, THEIRS)
             assert heir.get(NAME) == THEIRS
-        heir.sweep(FOR_EVER_MS)
+        heir.sweep(FAR_FUTURE_MS)
         assert list(world.truth()) == [NAME]
         assert heir.recover() == 0
     return finished
@@ -182,7 +182,7 @@ def test_recovery_may_die_too_at_every_step() -> None:
 def test_a_record_whose_temporary_vanished_is_damage() -> None:
     world = World()
     world.records.insert(NAME, f"{NAME}.gone", 0)
-    with pytest.raises(CorruptError, match="is gone"):
+    with pytest.raises(CorruptError, match="is missing"):
         world.process().recover()
     assert world.records.uncommitted() != []
     world.bucket.put_if_absent(NAME, MINE)  # its copy was made, and then the temporary removed
@@ -190,7 +190,7 @@ def test_a_record_whose_temporary_vanished_is_damage() -> None:
     assert world.records.uncommitted() == []
 
 
-def test_who_tries_again_after_an_unknown_outcome_finds_its_own_write() -> None:
+def test_a_retry_after_an_unknown_outcome_finds_its_own_write() -> None:
     world = World()
     world.at = STEPS.index("copy")
     world.happens = lambda: setattr(world.bucket.line, "faults", Faults(refused=1.0))
@@ -237,7 +237,7 @@ def stall_at_every_step(happens: Callable[[World], None]) -> Counter[str]:
         assert heir.get(NAME) == (THEIRS if rival_won else MINE)
         assert [info.name for info in heir.list("")] == [NAME]
         assert heir.recover() == 0
-        heir.sweep(FOR_EVER_MS)
+        heir.sweep(FAR_FUTURE_MS)
         assert list(world.truth()) == [NAME]
         outcomes[outcome] += 1
     return outcomes
@@ -254,7 +254,7 @@ def test_a_stalled_winner_is_helped() -> None:
     assert list(world.truth()) == [NAME]
 
 
-def test_whoever_overtakes_a_stalled_writer_one_wins() -> None:
+def test_one_writer_wins_if_another_overtakes_a_stalled_one() -> None:
     assert stall_at_every_step(overtaken) == {"won": 3, "lost": 3}
 
 
@@ -267,7 +267,7 @@ def test_a_stalled_writer_survives_recovery_by_others() -> None:
 
 
 def _sweep(world: World) -> None:
-    world.process().sweep(FOR_EVER_MS)
+    world.process().sweep(FAR_FUTURE_MS)
 
 
 def test_a_sweep_that_does_not_end_the_epoch_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -364,13 +364,13 @@ def test_writers_on_a_bad_line_agree() -> None:
                 pass
             world.at = None
             if random.random() < 0.1:
-                writer.recover() if random.random() < 0.5 else writer.sweep(FOR_EVER_MS)
+                writer.recover() if random.random() < 0.5 else writer.sweep(FAR_FUTURE_MS)
         fired += world.bucket.fired + world.records.fired
         world.heal()
         heir = world.process()
         heir.recover()
         assert {name: heir.get(name) for name in owed} == owed, f"seed {seed}"
-        heir.sweep(FOR_EVER_MS)
+        heir.sweep(FAR_FUTURE_MS)
         assert set(world.truth()) == set(world.records.records)
         acknowledged += len(owed)
     assert acknowledged > 200

@@ -10,10 +10,12 @@ import pytest
 
 from holdfast.disk import OsDisk
 from holdfast.logs.file_log import FileEntry, FileLog
+from holdfast.runtime import Runtime
 
 ARCHIVE = Path(__file__).parents[2] / "golden/rlog/zmq-raft.tar.xz"
 FROZEN_MS = 1_704_164_645_678  # 2024-01-02T03:04:05.678Z
 HOST = "golden-host"
+FROZEN = Runtime(now_ns=lambda: FROZEN_MS * 10**6, hostname=lambda: HOST)
 
 Manifest = dict[str, Any]
 Copy = Callable[[str], Path]
@@ -38,7 +40,7 @@ def entry(index: int, size: int = 16, term: int = 1) -> FileEntry:
 
 def open_golden(path: Path, **options: Any) -> FileLog:
     """An owner with the clock and the host that golden directories were made with."""
-    settings = {"request_ttl_ms": 60_000, "now_ms": lambda: FROZEN_MS, "hostname": HOST}
+    settings = {"request_ttl_ms": 60_000, "runtime": FROZEN}
     return FileLog(OsDisk(path), **{**settings, **options})
 
 

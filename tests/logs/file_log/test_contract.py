@@ -9,8 +9,8 @@ class TestFileLog(FileLogSubject, LogContract):
     """The whole contract, as every log passes it."""
 
     # It makes more changes to the disk than Shanghai does, so there are more points to crash at.
-    lives_count = 600
-    images_per_point = 45
+    lives_count = 250
+    images_per_point = 10
     payload_seeds = 1
 
     def bits_to_flip(self, name: str, content: bytes) -> Iterable[int]:

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 from tests.logs.file_log.conftest import (
-    FROZEN_MS,
-    HOST,
+    FROZEN,
     Copy,
     Manifest,
     entry,
@@ -20,10 +19,13 @@ from holdfast.disk import OsDisk
 from holdfast.errors import CorruptError
 from holdfast.formats import rlog
 from holdfast.formats.token_file import Meta
-from holdfast.logs.file_log import FileEntry, FileLog, FileLogGuest, StateFile
-from holdfast.logs.file_log.history import Stamps
-from holdfast.logs.file_log.snapshots import write_temporary
+from holdfast.logs.file_log import FileEntry, FileLog, FileLogReader, StateFile
+from holdfast.logs.file_log.directory import UNTOUCHED
+from holdfast.logs.file_log.history import Stamps, write_snapshot
+from holdfast.logs.file_log.state import redo_name
+from holdfast.logs.mark import MARK
 from holdfast.logs.retention import Retention
+from holdfast.reserve import RESERVE
 
 ManifestOf = Callable[[str], Manifest]
 LOGS = [name for name in golden_names() if not name.startswith("f")]
@@ -42,7 +44,7 @@ REPLAYED = [name for name in LOGS if name[0] != "h" and name not in (BIG, "e7_sn
 
 
 def files_of(path: Path) -> dict[str, bytes]:
-    ours = {"LOCK"}
+    ours = {"LOCK", RESERVE, redo_name("raft.pers"), MARK, UNTOUCHED}
     return {
         str(file.relative_to(path)): file.read_bytes()
         for file in sorted(path.rglob("*"))
@@ -54,7 +56,7 @@ def files_of(path: Path) -> dict[str, bytes]:
 def test_reads_what_the_library_reads(golden: Path, manifest: ManifestOf, name: str) -> None:
     path, wanted = golden / name / "raft", manifest(name)["readOnlyOpen"]
     before = files_of(path)
-    with FileLogGuest(OsDisk(path)) as guest:
+    with FileLogReader(OsDisk(path)) as guest:
         assert guest.damage == ()
         assert (guest.first_index, guest.last_index, guest.last_term) == (
             wanted["firstIndex"],
@@ -74,13 +76,13 @@ def test_reads_what_the_library_reads(golden: Path, manifest: ManifestOf, name: 
         assert [segment.name for segment in guest.segments()] == [
             file["path"] for file in wanted["indexFiles"]
         ]
-        for told in wanted["entries"]:
-            found = guest.get_entry(told["index"])
+        for row in wanted["entries"]:
+            found = guest.get_entry(row["index"])
             assert (found.term, found.type, found.request_id.hex(), bytes(found.data).hex()) == (
-                told["term"],
-                told["type"],
-                told["requestId"],
-                told["dataHex"],
+                row["term"],
+                row["type"],
+                row["requestId"],
+                row["dataHex"],
             )
         rows = [row for batch in guest.scan() for row in batch.to_pylist()]
         assert [row["payload"].hex() for row in rows] == [e["dataHex"] for e in wanted["entries"]]
@@ -99,7 +101,7 @@ def test_the_same_operations_give_the_same_bytes(
 
 
 class Replay:
-    """What a manifest says was done, done by us."""
+    """Repeat the operations of a manifest."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -135,15 +137,16 @@ class Replay:
         with (self.path / file).open("r+b") as patched:
             patched.seek(offset)
             patched.write(bytes.fromhex(hex))
+        (self.path / UNTOUCHED).unlink(missing_ok=True)  # as the original did it
 
     def unlink(self, files: list[int]) -> None:
         with open_golden(self.path) as log:
-            done = log.compact(Retention(before=log.first_index))
+            done = log.trim(Retention(before=log.first_index))
         assert [int(segment.id, 16) for segment in done.removed] == files
 
     def createEmptyIndexFile(self, index: int, capacity: int) -> None:  # noqa: N802
         header = rlog.Header(index, rlog.capacity_for(index, capacity))
-        file = rlog.encode_file(header, Stamps(lambda: FROZEN_MS, HOST).meta())
+        file = rlog.encode_file(header, Stamps(FROZEN).meta())
         (self.path / "log" / rlog.path_of(index)).write_bytes(file)
 
 
@@ -152,12 +155,12 @@ def entry_of(requestId: str, type: int, term: int, dataHex: str) -> FileEntry:  
 
 
 def test_files_of_the_default_capacity(golden: Path, tmp_path: Path) -> None:
-    """Three files, 32778 entries: one batch of ours goes over all of them."""
+    """Three files, 32778 entries: one batch spans all of them."""
     with open_golden(tmp_path) as log:
         log.append_entries([entry(index, 1) for index in range(1, 100)])
         log.append_entries([entry(index, 1) for index in range(100, 32_779)])
     assert files_of(tmp_path) == files_of(golden / BIG / "raft")
-    with FileLogGuest(OsDisk(golden / BIG / "raft")) as guest:
+    with FileLogReader(OsDisk(golden / BIG / "raft")) as guest:
         found = [row for batch in guest.scan() for row in batch["payload"].to_pylist()]
     assert found == [payload(f"e{index}", 1) for index in range(1, 32_779)]
 
@@ -167,16 +170,14 @@ def test_a_snapshot_from_a_stream(golden: Path, manifest: ManifestOf, tmp_path: 
     wanted = manifest(name)["readOnlyOpen"]["snapshot"]
     data = bytes.fromhex(wanted["dataHex"])
     pieces = (data[at : at + 1000] for at in range(0, len(data), 1000))
-    disk, stamps = OsDisk(tmp_path), Stamps(lambda: FROZEN_MS, HOST)
-    disk.rename(
-        write_temporary(disk, wanted["logIndex"], wanted["logTerm"], pieces, stamps), "snap"
-    )
+    disk, stamps = OsDisk(tmp_path), Stamps(FROZEN)
+    disk.rename(write_snapshot(disk, wanted["logIndex"], wanted["logTerm"], pieces, stamps), "snap")
     Replay(tmp_path).run(manifest(name)["ops"])
     assert files_of(tmp_path) == files_of(golden / name / "raft")
 
 
 @pytest.mark.parametrize("name", ["h3_crash_empty_last_file", "h9_tmp_leftovers"])
-def test_what_an_owner_leaves_of_it(copy_of: Copy, manifest: ManifestOf, name: str) -> None:
+def test_an_owner_leaves_the_same_files(copy_of: Copy, manifest: ManifestOf, name: str) -> None:
     path, wanted = copy_of(name), manifest(name)["afterWritableOpen"]
     open_golden(path).close()
     assert list(files_of(path)) == wanted["filesAfter"]
@@ -197,12 +198,12 @@ def test_what_the_original_refuses_after_a_crash_is_recovered(
     copy_of: Copy, name: str, last: int, cut: int
 ) -> None:
     path = copy_of(name)
-    with FileLogGuest(OsDisk(path)) as guest:
+    with FileLogReader(OsDisk(path)) as guest:
         assert (guest.last_index, guest.damage) == (last, ())
         broken = [s.name for s in guest.segments() if (d := guest.check(s.name)) and d.torn]
         assert len(broken) == (name[1] != "4")
     with open_golden(path) as log:
-        assert len(log.mended) == 1
+        assert len(log.recovered) == 1
         assert log.append_entries([entry(last + 1)]) == last + 1
         found = [bytes(log.get_entry(index).data) for index in range(1, last + 2)]
         assert found == [payload(f"e{index}", 16) for index in range(1, last + 2)]
@@ -212,7 +213,7 @@ def test_what_the_original_refuses_after_a_crash_is_recovered(
 def test_offsets_that_do_not_increase_are_damage(copy_of: Copy) -> None:
     path = copy_of("h8_offsets_not_increasing")
     with open_golden(path) as log:
-        assert "do not follow" in log.damage[0].why
+        assert "do not increase" in log.damage[0].why
         assert log.read(1) == payload("e1", 16)
         with pytest.raises(CorruptError):
             log.read(log.damage[0].first_index)
@@ -242,7 +243,7 @@ RAFT: dict[str, Any] = {
 
 
 def open_state(path: Path, **options: Any) -> StateFile:
-    return StateFile(OsDisk(path), stamps=Stamps(lambda: FROZEN_MS, HOST), **options)
+    return StateFile(OsDisk(path), runtime=FROZEN, **options)
 
 
 @pytest.mark.parametrize("name", [name for name in golden_names() if name.startswith("f")])
@@ -253,7 +254,7 @@ def test_reads_the_state_that_the_library_reads(
     defaults = wanted.get("defaults") or {**RAFT, "peers": wanted.get("initPeers", [])}
     before = files_of(path)
     with open_state(path, defaults=defaults) as state:
-        if "error" in wanted["state"]:  # unwritten space behind the last record: torn, we say
+        if "error" in wanted["state"]:  # zeros after the last record: here they are torn
             assert state["currentTerm"] == 10
         else:
             assert state.values == wanted["state"]["state"]
@@ -268,9 +269,9 @@ def test_reads_the_state_that_the_library_reads(
 def test_the_same_updates_give_the_same_state_file(
     golden: Path, manifest: ManifestOf, tmp_path: Path
 ) -> None:
-    told = manifest("f_state")
-    with open_state(tmp_path, defaults={**RAFT, "peers": told["initPeers"]}) as state:
-        for operation in told["ops"]:
+    row = manifest("f_state")
+    with open_state(tmp_path, defaults={**RAFT, "peers": row["initPeers"]}) as state:
+        for operation in row["ops"]:
             state.update(operation["update"])
     assert files_of(tmp_path) == files_of(golden / "f_state/raft")
 

@@ -2,11 +2,14 @@ from contextlib import suppress
 
 import pytest
 
-from holdfast.disk import OsDisk, OsFile
+from holdfast.disk import Disk, OsDisk, OsFile
 from holdfast.errors import ChangedError, CorruptError, HoldfastError, OutOfRangeError
-from holdfast.logs.file_log import FileEntry, FileLog, FileLogGuest
-from holdfast.logs.file_log.tasks import check_segment, scan_segment
-from holdfast.logs.log import Damage, Described, Inspectable
+from holdfast.formats.flaw import Flaw
+from holdfast.formats.mark import Mark
+from holdfast.logs.file_log import FileEntry, FileLog, FileLogReader, reader
+from holdfast.logs.file_log.reader import check_segment, scan_segment
+from holdfast.logs.log import Damage, Described
+from holdfast.logs.mark import read_mark
 from holdfast.logs.retention import Retention
 from holdfast.testing import SimDisk
 from holdfast.testing.file_log import FileLogSubject
@@ -18,7 +21,7 @@ def owner(disk: SimDisk) -> FileLog:
 
 def test_follows_appends_rolls_rollbacks_and_snapshots() -> None:
     disk = SimDisk()
-    with owner(disk) as log, FileLogGuest(disk) as guest:
+    with owner(disk) as log, FileLogReader(disk) as guest:
         assert (guest.first_index, guest.refresh()) == (1, 0)
         for number in range(1, 30):
             log.append([b"%d" % number])
@@ -29,7 +32,7 @@ def test_follows_appends_rolls_rollbacks_and_snapshots() -> None:
         log.append([b"other"])
         assert (guest.refresh(), guest.read(18)) == (18, b"other")
         log.create_snapshot(9, b"nine")
-        log.compact(Retention(before=10))
+        log.trim(Retention(before=10))
         assert (guest.refresh(), guest.first_index) == (18, 10)
         assert (guest.snapshot.index, guest.read_snapshot(1, 2)) == (9, b"in")
         with pytest.raises(OutOfRangeError):
@@ -41,9 +44,9 @@ def test_follows_appends_rolls_rollbacks_and_snapshots() -> None:
         assert (guest.refresh(), guest.first_index, guest.last_term) == (50, 51, 3)
 
 
-def test_a_file_removed_and_made_again_is_not_mistaken() -> None:
+def test_a_file_that_was_removed_and_created_again_is_noticed() -> None:
     disk = SimDisk()
-    with owner(disk) as log, FileLogGuest(disk) as guest:
+    with owner(disk) as log, FileLogReader(disk) as guest:
         log.append([b"a%d" % number for number in range(9)])
         assert guest.refresh() == 9
         log.truncate_tail(3)
@@ -60,7 +63,7 @@ def a_guest_sees_all_or_nothing_of_a_rollback() -> None:
 
     def look() -> None:
         disk.posix.bystander = None
-        with FileLogGuest(disk) as guest:
+        with FileLogReader(disk) as guest:
             assert guest.damage == ()
             seen.add(guest.last_index)
             assert [guest.read(i) for i in range(1, guest.last_index + 1)]
@@ -77,14 +80,13 @@ def test_a_guest_sees_all_or_nothing_of_a_rollback() -> None:
     a_guest_sees_all_or_nothing_of_a_rollback()
 
 
-def test_tells_what_it_is_made_of() -> None:
+def test_shows_its_segments_and_facts() -> None:
     disk = SimDisk()
     with owner(disk) as log:
         log.append([b"x"] * 6)
         log.create_snapshot(4, b"four")
         log.state.update({"currentTerm": 7, "votedFor": "id1", "peers": [["id1", "tcp://a"]]})
-    with FileLogGuest(disk) as guest:
-        assert isinstance(guest, Inspectable)
+    with FileLogReader(disk) as guest:
         assert isinstance(guest, Described)
         one, two = guest.segments()
         assert (one.state, one.first_index, one.last_index) == ("covered", 5, 4)
@@ -93,7 +95,7 @@ def test_tells_what_it_is_made_of() -> None:
         facts = guest.facts()
         assert facts["capacity"] == "4 entries per file"
         assert facts["snapshot"].startswith(
-            "entry 4, term 1, 4 bytes, made 2023-11-14T22:13:20.000Z"
+            "entry 4, term 1, 4 bytes, created 2023-11-14T22:13:20.000Z"
         )
         assert (facts["state currentTerm"], facts["state peers"]) == ("7", "id1 at tcp://a")
         assert guest.read_state()["votedFor"] == "id1"
@@ -102,7 +104,7 @@ def test_tells_what_it_is_made_of() -> None:
             guest.check("other.rlog")
 
 
-def test_entries_come_apart_into_columns() -> None:
+def test_entries_are_decoded_into_columns() -> None:
     disk = SimDisk()
     with owner(disk) as log:
         log.append_checkpoint(3)
@@ -128,7 +130,7 @@ def test_files_are_scanned_and_checked_one_by_one() -> None:
         for number in range(1, 31):
             log.append([b"%d" % number])
         log.create_snapshot(5, b"")
-    with FileLogGuest(disk) as guest:
+    with FileLogReader(disk) as guest:
         whole = [row for batch in guest.scan() for row in batch.to_pylist()]
         segments = guest.segments()
     rows = []
@@ -140,7 +142,7 @@ def test_files_are_scanned_and_checked_one_by_one() -> None:
     assert rows[0]["index"] == 6
 
 
-def test_damage_is_told_and_what_is_sound_is_read() -> None:
+def test_damage_is_reported_and_sound_entries_are_read() -> None:
     disk = SimDisk()
     with owner(disk) as log:
         log.append([b"%d" % number for number in range(1, 12)])
@@ -149,12 +151,12 @@ def test_damage_is_told_and_what_is_sound_is_read() -> None:
     start = bad.index(b"ITMZ") + 8
     bad[start + 21 + 12] = 9  # the type of entry 5
     disk.create(name, bytes(bad), replace=True)
-    told: list[Damage] = []
-    with FileLogGuest(disk) as guest:
+    lost: list[Damage] = []
+    with FileLogReader(disk) as guest:
         assert guest.damage == ()
-        rows = [r["index"] for b in guest.scan(on_damage=told.append) for r in b.to_pylist()]
+        rows = [r["index"] for b in guest.scan(on_damage=lost.append) for r in b.to_pylist()]
         assert rows == [1, 2, 3, 4, 6, 7, 8, 9, 10, 11]
-        assert [(d.first_index, d.last_index, d.why) for d in told] == [(5, 5, "not an entry")]
+        assert [(d.first_index, d.last_index, d.why) for d in lost] == [(5, 5, "not an entry")]
         with pytest.raises(CorruptError, match="entry 5"):
             guest.read(5)
         with pytest.raises(CorruptError, match="entry 5"):
@@ -164,7 +166,7 @@ def test_damage_is_told_and_what_is_sound_is_read() -> None:
         assert (damage.first_index, damage.last_index) == (5, 5)
 
 
-def test_terms_that_go_back_are_found_by_a_check() -> None:
+def test_a_check_finds_terms_that_decrease() -> None:
     disk = SimDisk()
     with owner(disk) as log:
         log.append_entries([FileEntry(5, b"five"), FileEntry(6, b"six")])
@@ -173,7 +175,7 @@ def test_terms_that_go_back_are_found_by_a_check() -> None:
     data = bytearray(disk.files()[name])
     data[data.index(b"ITMZ") + 8 + 13] = 2  # the term of entry 4
     disk.create(name, bytes(data), replace=True)
-    with FileLogGuest(disk) as guest:
+    with FileLogReader(disk) as guest:
         assert [d.why for d in guest.check_whole()] == [
             "its term 2 is before 6, that of the file before"
         ]
@@ -184,28 +186,28 @@ def test_a_missing_file_is_damage() -> None:
     with owner(disk) as log:
         log.append([b"%d" % number for number in range(1, 14)])
     disk.remove("log/00000/00/00/00000000000004.rlog")
-    with FileLogGuest(disk) as guest:
+    with FileLogReader(disk) as guest:
         assert [(d.first_index, d.last_index) for d in guest.damage] == [(4, 7)]
         assert guest.read(3) == b"3"
         assert guest.read(8) == b"8"
         with pytest.raises(CorruptError, match="missing"):
             guest.read(5)
-        told: list[Damage] = []
-        rows = [r["index"] for b in guest.scan(on_damage=told.append) for r in b.to_pylist()]
+        lost: list[Damage] = []
+        rows = [r["index"] for b in guest.scan(on_damage=lost.append) for r in b.to_pylist()]
         assert rows == [1, 2, 3, *range(8, 14)]
-        assert [(d.first_index, d.last_index) for d in told] == [(4, 7)]
+        assert [(d.first_index, d.last_index) for d in lost] == [(4, 7)]
 
 
 def test_an_owner_beside_it_is_not_disturbed(tmp_path: pytest.TempPathFactory) -> None:
     disk = OsDisk(str(tmp_path))
-    with FileLog(disk) as log, FileLogGuest(disk) as guest:
+    with FileLog(disk) as log, FileLogReader(disk) as guest:
         log.append([b"x" * 1000] * 100)
         assert guest.refresh() == 100
         assert log.append([b"y"]) == 101
         assert (guest.refresh(), guest.read(101)) == (101, b"y")
 
 
-# Beside an owner who rolls back and appends again, in the same places of the same files
+# Beside an owner that rolls back and appends again, at the same places of the same files
 
 
 def filled(disk: SimDisk, generation: bytes = b"old") -> FileLog:
@@ -222,7 +224,7 @@ def replaced(log: FileLog, last: int) -> None:
 
 def test_a_rollback_does_not_change_what_a_guest_has_read() -> None:
     disk = SimDisk()
-    with filled(disk) as log, FileLogGuest(disk) as guest:
+    with filled(disk) as log, FileLogReader(disk) as guest:
         batches = list(guest.scan())
         replaced(log, 2)
         payloads = [each for batch in batches for each in batch.column("payload").to_pylist()]
@@ -230,10 +232,10 @@ def test_a_rollback_does_not_change_what_a_guest_has_read() -> None:
 
 
 def read_beside(index: int, number: int) -> tuple[bytes, int]:
-    """Read an entry; after that many reads of the disk the owner replaces it by one of the same
-    length.  Return what was shown, if anything, and how many reads there were."""
+    """Read an entry while the owner replaces it, after `number` reads of the disk, by one of the
+    same length.  Return what was shown, if anything, and the number of reads."""
     disk = SimDisk()
-    with filled(disk) as log, FileLogGuest(disk) as guest:
+    with filled(disk) as log, FileLogReader(disk) as guest:
         posix, pread, reads = disk.posix, disk.posix.pread, 0
 
         def beside(fd: int, size: int, offset: int) -> bytes:
@@ -253,12 +255,78 @@ def read_beside(index: int, number: int) -> tuple[bytes, int]:
         return shown, reads
 
 
-@pytest.mark.parametrize("index", [7, 50])  # in a full file, and in the last
-def test_a_guest_is_told_of_a_rollback_in_the_midst_of_a_read(index: int) -> None:
+@pytest.mark.parametrize("index", [7, 50])  # in a sealed file, and in the active one
+def test_a_guest_notices_a_rollback_during_a_read(index: int) -> None:
     _, reads = read_beside(index, 100)
     shown = [read_beside(index, number)[0] for number in range(1, reads + 1)]
     assert b"" in shown
     assert set(shown) <= {b"", b"old %d" % (index + 9), b"new %d" % (index + 9)}
+
+
+def open_beside(number: int) -> int:
+    """Open a log while its owner removes most of it, after `number` reads of the disk."""
+    disk = SimDisk()
+    with filled(disk) as log:
+        posix, pread, reads = disk.posix, disk.posix.pread, 0
+
+        def beside(fd: int, size: int, offset: int) -> bytes:
+            nonlocal reads
+            data, reads = pread(fd, size, offset), reads + 1
+            if reads == number:
+                log.truncate_tail(5)
+                if number % 2:
+                    log.append([b"new"])
+                if number % 3 == 0:
+                    log.install_snapshot(3, 9, b"")
+            return data
+
+        posix.pread = beside  # type: ignore[method-assign]
+        with FileLogReader(disk) as guest:
+            posix.pread = pread  # type: ignore[method-assign]
+            assert guest.damage == (), number
+            assert guest.last_index in (3, 5, 6, 50)
+    return reads
+
+
+def open_beside_all() -> None:
+    for number in range(1, open_beside(10**6) + 1):
+        open_beside(number)
+
+
+def test_a_guest_that_opens_beside_a_rollback_sees_no_damage() -> None:
+    open_beside_all()
+
+
+def damage_beside_rollbacks(monkeypatch: pytest.MonkeyPatch) -> tuple[Damage, ...]:
+    """Open a log whose owner rolls it back between the look at the mark and that at the files."""
+    disk, looks = SimDisk(), 0
+    with filled(disk) as log:
+
+        def read_and_roll_back(disk: Disk) -> Mark | Flaw | None:
+            nonlocal looks
+            looks += 1
+            if 1 < looks <= 4:
+                log.append([b"new"] * 45)
+            mark = read_mark(disk)
+            if looks <= 4:
+                log.truncate_tail(5)
+            return mark
+
+        monkeypatch.setattr(reader, "read_mark", read_and_roll_back)
+        with FileLogReader(disk) as guest:
+            return guest.damage
+
+
+def test_a_guest_looks_again_if_the_mark_was_lowered(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert damage_beside_rollbacks(monkeypatch) == ()
+
+
+def test_a_guest_that_does_not_look_again_sees_damage(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without this, the test before would prove nothing."""
+    monkeypatch.setattr(reader, "was_lowered", lambda disk, since: False)
+    assert [(d.first_index, d.last_index) for d in damage_beside_rollbacks(monkeypatch)] == [
+        (6, 50)
+    ]
 
 
 def test_a_guest_maps_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -271,7 +339,7 @@ def test_a_guest_maps_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
             raise AssertionError("a file that another process may write to is mapped")
 
         monkeypatch.setattr(OsFile, "map", refuse)
-        with FileLogGuest(disk) as guest:
+        with FileLogReader(disk) as guest:
             assert [guest.read(index) for index in (1, 50)] == [b"old 10", b"old 59"]
             for batch in guest.scan():
                 assert guest.decode_columns(batch) is not None

@@ -5,12 +5,13 @@ import pytest
 
 from holdfast.errors import HoldfastError, OutOfRangeError, PoisonedError
 from holdfast.formats import rlog
-from holdfast.logs.file_log import CHECKPOINT, FileEntry, FileLog, FileLogGuest
-from holdfast.logs.file_log import log as log_module
+from holdfast.logs.file_log import CHECKPOINT, FileEntry, FileLog, FileLogReader, writer
+from holdfast.logs.file_log.directory import UNTOUCHED
 from holdfast.logs.file_log.history import KEPT_MAX, kept
 from holdfast.logs.file_log.intent import write_intent
 from holdfast.logs.replicas import Replicas
 from holdfast.logs.retention import Retention
+from holdfast.runtime import Runtime
 from holdfast.testing import SimDisk
 from holdfast.testing.file_log import FileLogSubject
 from holdfast.testing.log_contract import contents
@@ -19,8 +20,12 @@ NOW_MS = 1_700_000_000_000
 
 
 def opened(disk: SimDisk, **options: object) -> FileLog:
-    settings = {"capacity": 8, "now_ms": lambda: NOW_MS, "hostname": "host", "process_id": 1}
+    settings = {"capacity": 8, "runtime": at(NOW_MS)}
     return FileLog(disk, **{**settings, **options})  # type: ignore[arg-type]
+
+
+def at(ms: int) -> Runtime:
+    return Runtime(now_ns=lambda: ms * 10**6, hostname=lambda: "host", process_id=lambda: 1)
 
 
 def names(disk: SimDisk) -> list[int]:
@@ -35,7 +40,7 @@ def test_rolls_back_into_a_file_over_files_and_everything(sync_mode: str) -> Non
         assert names(disk) == [1, 8, 16]
         log.truncate_tail(18)
         assert (log.last_index, names(disk)) == (18, [1, 8, 16])
-        log.truncate_tail(15)  # a file that would be empty goes
+        log.truncate_tail(15)  # a file that would be empty is removed
         assert (log.last_index, names(disk)) == (15, [1, 8])
         assert log.append([b"sixteen"]) == 16
         log.truncate_tail(3)
@@ -49,17 +54,21 @@ def test_rolls_back_into_a_file_over_files_and_everything(sync_mode: str) -> Non
     assert contents(opened(disk)) == [b"one"]
 
 
-def test_a_batch_may_say_where_it_stands() -> None:
+def test_a_batch_can_replace_entries_from_an_index_on() -> None:
     log = opened(SimDisk())
     log.append_entries([FileEntry(1, b"a"), FileEntry(2, b"b"), FileEntry(2, b"c")])
     assert log.append_entries([FileEntry(2, b"B")], 2) == 2
     assert contents(log) == [b"a", b"B"]
-    for index, term, why in ((0, 2, "of a log"), (4, 2, "of a log"), (2, 0, "behind a later one")):
+    for index, term, why in (
+        (0, 2, "the log holds"),
+        (4, 2, "the log holds"),
+        (2, 0, "never decrease"),
+    ):
         with pytest.raises(ValueError, match=why):
             log.append_entries([FileEntry(term, b"no")], index)
-    with pytest.raises(ValueError, match="never go back"):
+    with pytest.raises(ValueError, match="never decrease"):
         log.append_entries([FileEntry(1, b"old")])
-    with pytest.raises(ValueError, match="term 3 behind term 4"):
+    with pytest.raises(ValueError, match="term 3 after term 4"):
         log.append_entries([FileEntry(4, b"x"), FileEntry(3, b"y")])
     assert (contents(log), log.last_term) == ([b"a", b"B"], 2)
 
@@ -76,7 +85,7 @@ def test_plain_payloads_take_the_last_term() -> None:
         log.get_entry(4)
 
 
-def test_a_request_that_is_asked_twice_is_one_entry() -> None:
+def test_a_repeated_request_is_one_entry() -> None:
     disk, request = SimDisk(), (NOW_MS // 1000).to_bytes(4, "big") + b"whoasks1"
     with opened(disk) as log:
         log.append([b"before"])
@@ -91,11 +100,11 @@ def test_a_request_that_is_asked_twice_is_one_entry() -> None:
         log.truncate_tail(1)
         assert log.find_request(request) is None
         assert log.append_request(request, b"pay", term=2) == 2
-    late = opened(disk, now_ms=lambda: NOW_MS + 9 * 3_600_000)
+    late = opened(disk, runtime=at(NOW_MS + 9 * 3_600_000))
     assert late.find_request(request) is None, "expired"
 
 
-def test_many_threads_ask_for_the_same() -> None:
+def test_many_threads_repeat_the_same_requests() -> None:
     log, found = opened(SimDisk()), []
 
     def ask(number: int) -> None:
@@ -123,7 +132,7 @@ def test_files_end_at_multiples_of_the_capacity() -> None:
     assert names(disk) == [101, 102, 104, 106]
 
 
-def test_a_file_that_is_full_of_bytes_has_a_successor() -> None:
+def test_a_file_at_its_size_limit_is_followed_by_another() -> None:
     """The original fails here, and cannot open the log again."""
     disk = SimDisk()
     with opened(disk, segment_size_max=100) as log:
@@ -145,12 +154,12 @@ def test_a_payload_that_no_file_can_hold_is_refused(monkeypatch: pytest.MonkeyPa
     assert log.append([b"x" * 980, b"y"]) == 2
 
 
-def test_a_file_is_left_by_hand() -> None:
+def test_rotate_leaves_a_file_with_room() -> None:
     disk = SimDisk()
     with opened(disk) as log:
         log.append([b"a"])
         assert log.rotate() == log.rotate() == "log/00000/00/00/00000000000002.rlog"
-    with opened(disk) as log:  # it is kept: nobody else has room in mind
+    with opened(disk) as log:  # an empty file after one with room is kept
         assert names(disk) == [1, 2]
         assert log.append([b"b"]) == 2
         assert contents(log) == [b"a", b"b"]
@@ -165,7 +174,7 @@ def test_a_snapshot_compacts_or_replaces() -> None:
         log.install_snapshot(5, 5, [b"five", b"!"])
         assert (log.first_index, log.last_index, log.read_snapshot()) == (6, 10, b"five!")
         assert (log.term_at(5), log.read_snapshot(4, 9)) == (5, b"!")
-        with pytest.raises(ValueError, match="before 5"):
+        with pytest.raises(ValueError, match="the present one is at 5"):
             log.install_snapshot(4, 4, b"")
         log.create_snapshot(10, b"ten")
         assert (log.first_index, log.last_index, log.last_term) == (11, 10, 10)
@@ -174,21 +183,21 @@ def test_a_snapshot_compacts_or_replaces() -> None:
         assert (log.first_index, log.last_index, log.last_term) == (12, 11, 12)
         assert log.append([b"twelve"]) == 12
     assert len(kept(disk, "snap")) == 3
-    with FileLogGuest(disk) as guest:
+    with FileLogReader(disk) as guest:
         assert (guest.first_index, contents(guest)) == (12, [b"twelve"])
 
 
-def test_a_snapshot_that_cannot_be_had_changes_nothing() -> None:
+def test_a_snapshot_whose_data_fails_changes_nothing() -> None:
     def broken() -> object:
         yield b"a piece"
-        raise RuntimeError("the peer is gone")
+        raise RuntimeError("the peer has failed")
 
     disk = SimDisk()
     log = opened(disk)
     log.append([b"x"] * 3)
-    with pytest.raises(RuntimeError, match="the peer is gone"):
+    with pytest.raises(RuntimeError, match="the peer has failed"):
         log.create_snapshot(2, broken())  # type: ignore[arg-type]
-    assert not [name for name in disk.files() if "tmp" in name]
+    assert [name for name in disk.files() if "tmp" in name] == [UNTOUCHED]
     log.close()
     assert opened(disk).first_index == 1
 
@@ -202,28 +211,28 @@ def test_sixty_old_snapshots_are_kept() -> None:
     assert len(kept(disk, "snap")) == KEPT_MAX
 
 
-def test_only_what_the_snapshot_covers_is_pruned() -> None:
+def test_trim_removes_only_files_that_the_snapshot_covers() -> None:
     disk = SimDisk()
     log = opened(disk, request_ttl_ms=60_000)
     log.append([b"x"] * 30)
     everything = Retention(before=1000)
-    assert "does not cover" in log.compact(everything).stopped_by
+    assert "does not cover" in log.trim(everything).stopped_by
     log.create_snapshot(20, b"")
-    assert "still remembered" in log.compact(everything, dry_run=True).stopped_by
+    assert "still remembered" in log.plan_trim(everything).stopped_by
     log.close()
-    log = opened(disk, now_ms=lambda: NOW_MS + 120_000, request_ttl_ms=60_000)
+    log = opened(disk, runtime=at(NOW_MS + 120_000), request_ttl_ms=60_000)
     Replicas(disk).register("slow", 7)
-    assert [s.last_index for s in log.compact(everything, dry_run=True).removed] == [7]
+    assert [s.last_index for s in log.plan_trim(everything).removed] == [7]
     Replicas(disk).forget("slow")
     assert names(disk) == [1, 8, 16, 24]
-    done = log.compact(everything)
+    done = log.trim(everything)
     assert ([s.last_index for s in done.removed], done.first_index) == ([7, 15], 21)
     assert (names(disk), log.first_index, log.last_index) == ([16, 24], 21, 30)
     log.close()
     assert len(contents(opened(disk))) == 10
 
 
-def test_options_that_make_no_sense_are_refused() -> None:
+def test_invalid_options_and_entries_are_refused() -> None:
     for options in (
         {"capacity": 6},
         {"capacity": 2**21},
@@ -246,7 +255,7 @@ def test_options_that_make_no_sense_are_refused() -> None:
 
 
 def test_a_rollback_beside_another_writer_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    """zmq-raft heeds no lock."""
+    """zmq-raft ignores locks."""
     disk = SimDisk()
     log = opened(disk)
     log.append([b"a", b"b", b"c"])
@@ -257,7 +266,7 @@ def test_a_rollback_beside_another_writer_is_an_error(monkeypatch: pytest.Monkey
         file = disk.open(name, writable=True)
         file.write_at(disk.files()[name].index(b"ITMZ") + 8 + 21, b"other" * 4, sync=True)
 
-    monkeypatch.setattr(log_module, "write_intent", interfere)
+    monkeypatch.setattr(writer, "write_intent", interfere)
     with pytest.raises(HoldfastError, match="others have written since"):
         log.truncate_tail(1)
     with pytest.raises(PoisonedError):

@@ -3,19 +3,24 @@
 Each mutant breaks one rule of the disk or of the FileLog; the contract must fail with it.
 """
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
+from isal.isal_zlib import crc32
 from tests.logs.file_log.test_guest import a_guest_sees_all_or_nothing_of_a_rollback
+from tests.logs.test_mark_file import only_one_slot_is_lowered
 from tests.mutants import BELOW_EVERY_LOG, Mutants, explore
 
 from holdfast.disk import OsDisk, OsFile
 from holdfast.errors import HoldfastError
-from holdfast.logs.file_log import intent, recovery, snapshots, tail
+from holdfast.formats.rlog_mark import encode_word
+from holdfast.logs.file_log import active, history, intent, recovery, writer
+from holdfast.logs.file_log.active import Active
 from holdfast.logs.file_log.directory import index_sizes
-from holdfast.logs.file_log.log import FileLog
-from holdfast.logs.file_log.owner import Owner
-from holdfast.logs.file_log.writer import Writer
+from holdfast.logs.file_log.marker import Marker
+from holdfast.logs.file_log.writer import FileLog
 from holdfast.testing import Explorer, LogContract
 from holdfast.testing.file_log import FileLogSubject
 
@@ -34,8 +39,13 @@ def examine() -> None:
         ("batch", "append", "rollback", "append"),
         ("batch", "discard", "append"),
         ("append", "guest", "append"),
+        ("batch", "discard"),
     )
-    explore(Explorer(suspect), sequences, range(120))
+    explore(Explorer(suspect), sequences, range(200))
+    # A mark is torn only if the power goes while its 268 bytes are written.
+    Explorer(suspect, images_per_point=40).every_crash_point(
+        ("batch", "rollback", "rollback"), last_step_only=True
+    )
 
 
 def test_the_suspect_is_innocent_without_a_planted_bug() -> None:
@@ -49,9 +59,10 @@ def entries_and_slots_are_synced_at_once(patch: pytest.MonkeyPatch) -> None:
 
     def opened(self: FileLogSubject, disk: Any) -> FileLog:
         log = original(self, disk)
-        if log._writer is not None:
-            log._writer._is_ordered = False
-        log._sync_mode = "original"
+        segments = log.reader.view.segments
+        if segments and isinstance(last := segments[-1], Active):
+            last.is_ordered = False
+        log._source.sync_mode = "original"
         return log
 
     patch.setattr(FileLogSubject, "open", opened)
@@ -59,15 +70,16 @@ def entries_and_slots_are_synced_at_once(patch: pytest.MonkeyPatch) -> None:
 
 @mutant
 def torn_slots_are_not_written_again(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(tail, "read_commit", lambda *_: None)
+    patch.setattr(active, "read_commit", lambda *_: None)
 
 
 @mutant
 def the_record_comes_after_the_slots(patch: pytest.MonkeyPatch) -> None:
-    def write_ahead(self: Writer, begin: int, data: bytes, record: bytes) -> None:
-        self._file.write_at(begin, data, sync=True)
+    def write_ahead(self: Active, begin: int, data: bytes, record: bytes) -> None:
+        assert self._out is not None
+        self._out.write_at(begin, data, sync=True)
 
-    patch.setattr(Writer, "_write_ahead", write_ahead)
+    patch.setattr(Active, "_write_ahead", write_ahead)
 
 
 @mutant
@@ -79,12 +91,12 @@ def names_that_a_killed_owner_left_are_not_synced(patch: pytest.MonkeyPatch) -> 
 def entries_show_before_they_are_durable(patch: pytest.MonkeyPatch) -> None:
     original = FileLog._put
 
-    def put(self: FileLog, data: bytes, ends: Any) -> None:
-        tail, count = self._tail, self._tail.count
+    def put(self: FileLog, data: bytes, ends: Any, index: int) -> None:
+        last, count = self._active, self._active.count
         try:
-            original(self, data, ends)
+            original(self, data, ends, index)
         except BaseException:
-            tail.count = min(count + 1, len(tail.slots))
+            last.count = min(count + 1, len(last.slots))
             raise
 
     patch.setattr(FileLog, "_put", put)
@@ -92,14 +104,12 @@ def entries_show_before_they_are_durable(patch: pytest.MonkeyPatch) -> None:
 
 @mutant
 def recovery_does_not_sync_what_it_shows(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(recovery, "_look_behind_the_cache", lambda disk, _: index_sizes(disk))
+    patch.setattr(recovery, "_sync_and_reread", lambda disk, _: index_sizes(disk))
 
 
 @mutant
 def a_rollback_is_not_written_down(patch: pytest.MonkeyPatch) -> None:
-    from holdfast.logs.file_log import log
-
-    patch.setattr(log, "write_intent", lambda *_: None)
+    patch.setattr(writer, "write_intent", lambda *_: None)
     remove = OsDisk.remove
     patch.setattr(
         OsDisk,
@@ -111,7 +121,7 @@ def a_rollback_is_not_written_down(patch: pytest.MonkeyPatch) -> None:
 @mutant
 def a_rollback_leaves_the_record(patch: pytest.MonkeyPatch) -> None:
     """It brings back what was rolled back."""
-    patch.setattr(Owner, "_finish", lambda self: None)
+    patch.setattr(Active, "finish", lambda self: None)
     patch.setattr(intent, "read_commit", lambda *_: None)
 
 
@@ -140,15 +150,56 @@ def a_guest_knows_nothing_of_changes_under_way(patch: pytest.MonkeyPatch) -> Non
 
 @mutant
 def the_snapshot_is_replaced_without_a_sync(patch: pytest.MonkeyPatch) -> None:
-    from holdfast.logs.file_log import log
-
     def careless(disk: Any, index: int, term: int, data: Any, stamps: Any) -> str:
         with pytest.MonkeyPatch.context() as inner:
             inner.setattr(OsFile, "sync", lambda self, **_: None)
             return original(disk, index, term, data, stamps)
 
-    original = snapshots.write_temporary
-    patch.setattr(log, "write_temporary", careless)
+    original = history.write_snapshot
+    patch.setattr(writer, "write_snapshot", careless)
+
+
+@mutant
+def entries_are_removed_before_the_mark_is_lowered(patch: pytest.MonkeyPatch) -> None:
+    lower, carry_out, late = Marker.lower, intent.carry_out, list[Callable[[], None]]()
+
+    def later(self: Marker, *arguments: Any, **options: Any) -> None:
+        late.append(partial(lower, self, *arguments, **options))
+
+    def carried_out(*arguments: Any) -> str:
+        done = carry_out(*arguments)
+        while late:
+            late.pop()()
+        return done
+
+    patch.setattr(Marker, "lower", later)
+    patch.setattr(writer, "carry_out", carried_out)
+
+
+@mutant
+def a_discard_leaves_the_mark(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Marker, "void", lambda self: None)
+
+
+@mutant
+def one_slot_of_the_mark_is_lowered(patch: pytest.MonkeyPatch) -> None:
+    only_one_slot_is_lowered(patch)
+
+
+@mutant
+def the_mark_moves_before_the_entries_are_durable(patch: pytest.MonkeyPatch) -> None:
+    original = FileLog._put
+
+    def put(self: FileLog, data: bytes, ends: Any, index: int) -> None:
+        active = self._active
+        if active.room_for(ends, self._segment_size_max) == len(ends) and active.count:
+            begin = int(ends[-2]) if len(ends) > 1 else 0
+            word = encode_word(data[begin : begin + 20], active.stop, active.has_spare)
+            size = active.head.data_start + active.stop + len(data)
+            self._marks._file.advance(size, index + len(ends) - 1, crc32(data), word)
+        original(self, data, ends, index)
+
+    patch.setattr(FileLog, "_put", put)
 
 
 @pytest.mark.parametrize("name", mutant)

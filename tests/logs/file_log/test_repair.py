@@ -2,9 +2,11 @@ import pytest
 
 from holdfast.errors import CorruptError, HoldfastError
 from holdfast.formats import rlog
-from holdfast.logs.file_log import FileLogGuest
+from holdfast.logs.file_log import FileLogReader
+from holdfast.logs.file_log.directory import UNTOUCHED
 from holdfast.logs.file_log.intent import INTENT
 from holdfast.logs.file_log.repair import apply_repair, plan_repair
+from holdfast.logs.mark import MARK
 from holdfast.testing import SimDisk
 from holdfast.testing.file_log import FileLogSubject
 
@@ -21,7 +23,7 @@ def disk() -> SimDisk:
 
 
 def break_entry(disk: SimDisk, name: str, slot: int) -> None:
-    """A type that there is not."""
+    """Give an entry an unknown type."""
     data = disk.files()[name]
     slots = rlog.decode_slots(data[24:40])
     start = data.index(b"ITMZ") + 8 + (int(slots[slot - 1]) if slot else 0)
@@ -29,7 +31,7 @@ def break_entry(disk: SimDisk, name: str, slot: int) -> None:
 
 
 def contents(disk: SimDisk) -> list[int]:
-    with FileLogGuest(disk) as guest:
+    with FileLogReader(disk) as guest:
         assert guest.damage == ()
         assert [d for s in guest.segments() if (d := guest.check(s.name))] == []
         return [int(guest.read(i)) for i in range(guest.first_index, guest.last_index + 1)]
@@ -99,7 +101,7 @@ def test_a_damaged_snapshot_is_replaced_by_an_older_one(disk: SimDisk) -> None:
     disk.open("snap", writable=True).write_at(0, b"X", sync=True)
     plan = plan_repair(disk)
     apply_repair(disk, plan)
-    with FileLogGuest(disk) as guest:
+    with FileLogReader(disk) as guest:
         assert (guest.snapshot.index, guest.read_snapshot(), guest.last_index) == (5, b"five", 13)
     write_on(disk, 13)
 
@@ -124,6 +126,7 @@ def test_an_unreadable_intent_is_set_aside(disk: SimDisk) -> None:
 
 
 def test_a_torn_tail_is_left_to_recovery(disk: SimDisk) -> None:
+    disk.remove(MARK, UNTOUCHED)
     data = disk.files()[NAMES[3]]
     disk.create(NAMES[3], data[:-3], replace=True)
     plan = plan_repair(disk)
@@ -132,11 +135,11 @@ def test_a_torn_tail_is_left_to_recovery(disk: SimDisk) -> None:
     assert contents(disk) == list(range(1, 13))
 
 
-def test_a_log_that_has_changed_is_planned_anew(disk: SimDisk) -> None:
+def test_a_log_that_has_changed_must_be_planned_again(disk: SimDisk) -> None:
     break_entry(disk, NAMES[1], 2)
     plan = plan_repair(disk)
     break_entry(disk, NAMES[0], 1)
     with pytest.raises(HoldfastError, match="plan it again"):
         apply_repair(disk, plan)
-    with pytest.raises(ValueError, match="keep is"):
+    with pytest.raises(ValueError, match="keep must be"):
         plan_repair(disk, keep="both")  # type: ignore[arg-type]

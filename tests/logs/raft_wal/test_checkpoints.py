@@ -7,7 +7,7 @@ from holdfast.formats.raft_entry import (
     decode_checkpoint,
     encode_checkpoint,
 )
-from holdfast.logs.raft_wal import OPAQUE_CODEC, RaftWal
+from holdfast.logs.raft_wal import OPAQUE_CODEC, RAFT_CODEC, RaftWal
 from holdfast.testing import SimDisk
 
 
@@ -29,7 +29,7 @@ def test_the_sum_is_of_the_fields_big_endian_begun_with_zero() -> None:
     assert add_to_checksum(0, RaftEntry(5, 3, 0, b"data", b"more")) == checksum
 
 
-def test_the_first_configuration_begins_anew() -> None:
+def test_the_first_configuration_resets_the_sum() -> None:
     assert add_to_checksum(99, RaftEntry(1, 1, CONFIGURATION, b"who")) == 0
     assert add_to_checksum(99, RaftEntry(2, 1, CONFIGURATION, b"who")) != 0
 
@@ -41,8 +41,8 @@ def test_a_checkpoint_round_trips() -> None:
 
 
 @pytest.mark.parametrize("wrong", [0, 1])
-def test_a_sum_that_does_not_hold_is_damage(wrong: int) -> None:
-    with RaftWal(SimDisk(), segment_size_max=400) as wal:
+def test_a_wrong_sum_is_damage(wrong: int) -> None:
+    with RaftWal(SimDisk(), codec=RAFT_CODEC, segment_size_max=400) as wal:
         wal.store_logs(entries(1, 12))
         first = encode_checkpoint(2, total(entries(2, 12)))
         wal.store_logs([RaftEntry(13, 3, 0, b"", first)])
@@ -52,7 +52,7 @@ def test_a_sum_that_does_not_hold_is_damage(wrong: int) -> None:
         found = wal.check_whole()
         assert [(d.first_index, d.last_index) for d in found] == [(13, 20)] * wrong
         wal.truncate_head(14)
-        assert wal.check_whole() == []  # it cannot be told any more
+        assert wal.check_whole() == []  # its range is not complete any more
 
 
 def test_opaque_payloads_have_no_checkpoints() -> None:

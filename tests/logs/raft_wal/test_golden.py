@@ -14,7 +14,7 @@ from tests.logs.raft_wal.conftest import Copy, entry, golden_names, pattern
 from holdfast.disk import OsDisk
 from holdfast.errors import CorruptError, HoldfastError, OutOfRangeError
 from holdfast.formats.raft_entry import RaftEntry, Time, encode_time
-from holdfast.logs.raft_wal import RaftWal, RaftWalGuest
+from holdfast.logs.raft_wal import RAFT_CODEC, RaftWal, RaftWalReader
 from holdfast.logs.raft_wal.meta_store import MetaStore
 
 Manifest = Callable[[str], dict[str, Any]]
@@ -58,11 +58,11 @@ def files(path: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("name", [n for n in NAMES if is_sound(n)])
-def test_a_sound_directory_is_read_as_the_original_reads_it(
+def test_a_valid_directory_is_read_as_the_original_reads_it(
     name: str, golden: Path, manifest: Manifest
 ) -> None:
     known = manifest(name)
-    with RaftWalGuest(OsDisk(golden / name)) as guest:
+    with RaftWalReader(OsDisk(golden / name)) as guest:
         assert guest.damage == ()
         indexes = range(guest.first_index, guest.last_index + 1)
         assert [facts(guest.get_log(index)) for index in indexes] == wanted(known)
@@ -82,18 +82,20 @@ def test_a_sound_directory_is_read_as_the_original_reads_it(
 
 
 @pytest.mark.parametrize("name", [n for n in NAMES if is_sound(n)])
-def test_what_the_original_wrote_can_be_written_on(
+def test_a_log_of_the_original_can_be_appended_to(
     name: str, copy_of: Copy, manifest: Manifest
 ) -> None:
     known, path = manifest(name), copy_of(name)
     before = files(path)
-    with RaftWal(OsDisk(path), segment_size_max=known["segment_size"] or 2**26) as wal:
-        assert wal.mended == ()
+    with RaftWal(
+        OsDisk(path), segment_size_max=known["segment_size"] or 2**26, segment_fill_ms=None
+    ) as wal:
+        assert wal.recovered == ()
         assert files(path) == before
         wal.store_logs([entry(wal.raft_last_index + 1, 50)])
         assert wal.last_index == known["append_one_after_reopen"]["last_index"]
         last = wal.last_index
-    with RaftWalGuest(OsDisk(path)) as guest:
+    with RaftWalReader(OsDisk(path)) as guest:
         assert guest.get_log(last) == entry(last, 50)
 
 
@@ -110,14 +112,19 @@ def time_of(text: str) -> bytes:
 
 
 class Script:
-    """Carries out what the driver of the original was told to do."""
+    """Does the operations that the driver of the original did."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self.wal: RaftWal
 
     def open(self, seg: int) -> None:
-        self.wal = RaftWal(OsDisk(self._path), segment_size_max=seg or 64 * 2**20)
+        self.wal = RaftWal(
+            OsDisk(self._path),
+            codec=RAFT_CODEC,
+            segment_size_max=seg or 64 * 2**20,
+            segment_fill_ms=None,
+        )
 
     def close(self, nowait: bool) -> None:
         self.wal.close()
@@ -221,5 +228,5 @@ def test_a_damaged_directory_is_judged_as_well_or_better(
         wal.store_logs([entry(wal.raft_last_index + 1, 50)])
         assert wal.last_index == known["append_one_after_reopen"]["last_index"]
     with RaftWal(OsDisk(path)) as wal:
-        assert wal.mended == ()
+        assert wal.recovered == ()
         assert wal.get_log(wal.last_index) == entry(wal.last_index, 50)

@@ -6,7 +6,8 @@ import pytest
 
 from holdfast.errors import OutOfRangeError
 from holdfast.formats.raft_entry import RaftEntry
-from holdfast.logs.raft_wal import RaftWal, RaftWalGuest
+from holdfast.logs.raft_wal import RAFT_CODEC, RaftWal, RaftWalReader
+from holdfast.runtime import Runtime
 from holdfast.testing import SimDisk
 
 
@@ -44,14 +45,19 @@ class Trial:
         self.wal = self.open()
 
     def open(self) -> RaftWal:
-        return RaftWal(self.disk, segment_size_max=self.size, now_ms=lambda: 1)
+        return RaftWal(
+            self.disk,
+            codec=RAFT_CODEC,
+            segment_size_max=self.size,
+            runtime=Runtime(now_ns=lambda: 10**6),
+        )
 
     def run(self) -> None:
         steps = [self.store, self.store, self.store, self.delete, self.reopen, self.set]
         for _ in range(40):
             self.random.choice(steps)()
             self.compare(self.wal)
-        with RaftWalGuest(self.disk) as guest:
+        with RaftWalReader(self.disk) as guest:
             assert guest.damage == ()
             for index, entry in self.model.entries.items():
                 assert guest.get_log(index) == entry

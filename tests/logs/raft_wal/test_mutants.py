@@ -5,6 +5,7 @@ with it.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,10 +15,12 @@ from tests.mutants import BELOW_EVERY_LOG, Mutants, explore
 from holdfast.disk import OsFile
 from holdfast.errors import HoldfastError
 from holdfast.formats import raft_wal as fmt
-from holdfast.logs.raft_wal import guest, log, owner, recovery
-from holdfast.logs.raft_wal.log import RaftWal
+from holdfast.formats.mark import Mark
+from holdfast.logs import reader
+from holdfast.logs.mark import Recalled
+from holdfast.logs.raft_wal import RaftWal, marks, recovery, segment_list
 from holdfast.logs.raft_wal.meta_store import MetaStore
-from holdfast.logs.raft_wal.owner import Owner
+from holdfast.logs.raft_wal.segment_list import SegmentList
 from holdfast.testing import Explorer, LogContract
 from holdfast.testing.raft_wal import RaftWalSubject
 
@@ -50,12 +53,12 @@ def test_the_suspect_is_innocent_without_a_planted_bug() -> None:
 def entries_show_before_the_sync(patch: pytest.MonkeyPatch) -> None:
     def write(self: RaftWal, group: Sequence[Any]) -> None:
         payloads = [payload for batch in group for payload in batch.payloads]
-        tail, stop = self._tail, self._tail.stop
-        encoded = log._encode(tail, payloads, list(map(len, payloads)), tail.meta.size_limit)
-        tail.push(encoded)
-        self._file.write_at(stop, encoded.data, sync=True)
+        active, stop = self._segments.active, self._segments.active.stop
+        encoded = active.encode(payloads, list(map(len, payloads)), active.meta.size_limit)
+        active.push(encoded)
+        self._segments.file.write_at(stop, encoded.data, sync=True)
 
-    patch.setattr(RaftWal, "_write", write)
+    patch.setattr(RaftWal, "_write_group", write)
 
 
 @mutant
@@ -66,24 +69,23 @@ def a_torn_batch_is_left_in_place(patch: pytest.MonkeyPatch) -> None:
 
 @mutant
 def recovery_does_not_sync_what_it_shows(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(owner, "look_behind_the_cache", lambda *_: None)
+    patch.setattr(segment_list, "sync_active", lambda *_: None)
 
 
 @mutant
 def a_seal_is_not_finished(patch: pytest.MonkeyPatch) -> None:
     """As the original does: every append fails from then on."""
-    original = Owner._survey
+    original = SegmentList.recover
 
-    def survey(self: Owner[Any]) -> None:
-        rotate, Owner._rotate = Owner._rotate, lambda self: None  # type: ignore[method-assign]
-        try:
-            original(self)
-        finally:
-            Owner._rotate = rotate  # type: ignore[method-assign]
-        if self._tail.index_start:
-            self._commits.refusal = "segment is sealed"
+    def recover(self: SegmentList, recalled: Recalled) -> recovery.Survey:
+        with pytest.MonkeyPatch.context() as without:
+            without.setattr(SegmentList, "rotate", lambda self: None)
+            found = original(self, recalled)
+        if self.active.index_start:
+            raise HoldfastError("segment is sealed")
+        return found
 
-    patch.setattr(Owner, "_survey", survey)
+    patch.setattr(SegmentList, "recover", recover)
 
 
 @mutant
@@ -92,7 +94,7 @@ def checksums_are_not_looked_at(patch: pytest.MonkeyPatch) -> None:
 
 
 @mutant
-def a_file_is_removed_before_the_meta_store_lets_go(patch: pytest.MonkeyPatch) -> None:
+def a_file_is_removed_before_the_meta_store_drops_its_name(patch: pytest.MonkeyPatch) -> None:
     original = MetaStore.commit
 
     def commit(self: MetaStore, state: Any) -> None:
@@ -129,12 +131,47 @@ def the_meta_page_is_not_synced_after_its_pages(patch: pytest.MonkeyPatch) -> No
 
 
 @mutant
-def a_guest_shows_what_is_not_durable(patch: pytest.MonkeyPatch) -> None:
-    class Careless(guest.RaftWalGuest):
-        def _survey(self) -> None:
-            self._show(self._look_twice())
+def a_reader_shows_what_is_not_durable(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(reader, "_sync", lambda *_: None)
 
-    patch.setattr(RaftWalSubject, "open_read_only", lambda self, disk: Careless(disk))
+
+@mutant
+def the_mark_moves_before_the_data_is_synced(patch: pytest.MonkeyPatch) -> None:
+    original = RaftWal._write_group
+
+    def write_group(self: RaftWal, group: Sequence[Any]) -> None:
+        active = self._segments.active
+        payloads = [payload for batch in group for payload in batch.payloads]
+        encoded = active.encode(payloads, [*map(len, payloads)], active.meta.size_limit)
+        last, crc = active.stop_index - 1 + len(payloads), encoded.data[-4:]
+        size = active.stop + len(encoded.data)
+        self._mark.advance(size, last, int.from_bytes(crc, "little"), self._word)
+        original(self, group)
+
+    patch.setattr(RaftWal, "_write_group", write_group)
+
+
+@mutant
+def a_new_transaction_of_the_meta_store_does_not_lower_the_mark(patch: pytest.MonkeyPatch) -> None:
+    original = marks.check_store
+
+    def check_store(mark: Mark, state: Any, txid: int) -> Any:
+        return original(mark, state, min(txid, int.from_bytes(mark.word[:8], "little")))
+
+    patch.setattr(recovery, "check_store", check_store)
+
+
+@mutant
+def the_mark_knows_a_transaction_before_the_meta_store_does(patch: pytest.MonkeyPatch) -> None:
+    original = SegmentList.install
+
+    def install(self: SegmentList, segments: Any, base: int | None) -> None:
+        log = getattr(self.show, "__self__", None)
+        if isinstance(log, RaftWal):
+            log._mark.save(replace(log._mark.mark, word=marks.word_of(log._meta.txid + 1)))
+        original(self, segments, base)
+
+    patch.setattr(SegmentList, "install", install)
 
 
 @pytest.mark.parametrize("name", mutant)

@@ -6,7 +6,8 @@ from holdfast.errors import CorruptError
 from holdfast.formats import bolt
 from holdfast.formats import raft_wal as fmt
 from holdfast.formats.bolt import Bucket
-from holdfast.logs.raft_wal import RaftWal, RaftWalGuest
+from holdfast.logs.mark import MARK, REMEMBERED
+from holdfast.logs.raft_wal import RaftWal, RaftWalReader
 from holdfast.logs.raft_wal.directory import segment_name
 from holdfast.logs.raft_wal.meta_store import META_STORE
 from holdfast.testing import SimDisk
@@ -32,7 +33,7 @@ def overwrite(disk: SimDisk, name: str, offset: int, data: bytes) -> None:
 
 
 def contents(disk: SimDisk) -> list[bytes]:
-    with RaftWalGuest(disk) as guest:
+    with RaftWalReader(disk) as guest:
         return [guest.read(i) for i in range(guest.first_index, guest.last_index + 1)]
 
 
@@ -42,7 +43,8 @@ def filled(count: int) -> tuple[SimDisk, list[int]]:
     with open_log(disk) as wal:
         for number in range(count):
             wal.append([b"entry %d" % number])
-            stops.append(wal._tail.stop)
+            stops.append(wal._segments.active.stop)
+    disk.remove(MARK, REMEMBERED)  # of which a Go program knows nothing
     return disk, stops
 
 
@@ -60,28 +62,28 @@ def no_phantom_comes_out_of_a_torn_batch() -> None:
         assert wal.last_index == 2
 
 
-def test_no_phantom_comes_out_of_a_torn_batch() -> None:
+def test_a_torn_batch_never_becomes_entries() -> None:
     no_phantom_comes_out_of_a_torn_batch()
 
 
-def test_a_torn_batch_is_cleared_and_kept_aside() -> None:
+def test_a_torn_batch_is_cleared_and_kept() -> None:
     disk, stops = filled(3)
     disk.flip(FIRST, 8 * (stops[1] + 9))
     torn = disk.files()[FIRST][stops[1] : stops[2]]
-    with RaftWalGuest(disk) as guest:
+    with RaftWalReader(disk) as guest:
         damage = guest.check(FIRST)
         assert damage is not None
         assert (damage.torn, guest.last_index, guest.damage) == (True, 2, ())
     with open_log(disk) as wal:
         assert wal.last_index == 2
-        assert "kept in" in wal.mended[0]
+        assert "kept in" in wal.recovered[0]
     assert not any(disk.files()[FIRST][stops[1] :])
     assert disk.files()[f"{FIRST}.{stops[1]}.cut"] == torn
-    assert open_log(disk).mended == ()
+    assert open_log(disk).recovered == ()
 
 
 @pytest.mark.parametrize("byte", [0, 4, 6, 9, 16, 20])
-def test_an_unsound_batch_with_another_behind_it_is_damage(byte: int) -> None:
+def test_a_bad_batch_that_another_follows_is_damage(byte: int) -> None:
     """Type, length, payload, commit and checksum of the second batch of three."""
     disk, stops = filled(3)
     disk.flip(FIRST, 8 * (stops[0] + byte) + 5)
@@ -102,10 +104,32 @@ def test_a_seal_that_the_meta_store_does_not_know_is_finished() -> None:
     seal = fmt.encode_batch([], offset=stops[2], earlier=starts, size_limit=None)
     overwrite(disk, FIRST, stops[2], seal.data)
     with open_log(disk) as wal:
-        assert wal.mended == (f"{FIRST}: its seal is finished",)
+        assert wal.recovered == (f"{FIRST}: its seal is finished",)
         assert wal.append([b"next"]) == 4
         assert [s.state for s in wal.segments()] == ["sealed", "active"]
     assert contents(disk)[3:] == [b"next"]
+
+
+def test_a_bad_batch_that_others_follow_is_damage_whatever_is_torn_at_the_end() -> None:
+    """Where the frames break off, valid batches are looked for before the end too."""
+    disk, stops = filled(4)
+    disk.flip(FIRST, 8 * stops[0] + 5)  # the type of the second batch's frame
+    disk.flip(FIRST, 8 * (stops[2] + 9))  # a payload byte of the last batch
+    with open_log(disk) as wal:
+        assert [(d.torn, d.first_index) for d in wal.damage] == [(False, 2)]
+
+
+@pytest.mark.parametrize("stop", [8, 12, 16, 24])
+def test_a_bad_batch_after_which_a_write_was_begun_is_damage(stop: int) -> None:
+    """The next batch is cut in its header, payload or commit: the one before it was synced."""
+    disk, stops = filled(3)
+    disk.flip(FIRST, 8 * (stops[0] + 9))
+    length = len(disk.files()[FIRST])
+    overwrite(disk, FIRST, stops[1] + stop, bytes(length - stops[1] - stop))
+    before = disk.files()[FIRST]
+    with open_log(disk) as wal:
+        assert [(d.torn, d.first_index) for d in wal.damage] == [(False, 2)]
+    assert disk.files()[FIRST] == before
 
 
 def test_a_torn_seal_is_cleared() -> None:
@@ -118,7 +142,7 @@ def test_a_torn_seal_is_cleared() -> None:
         assert [s.state for s in wal.segments()] == ["active"]
 
 
-def test_a_zeroed_frame_does_not_hide_what_is_behind_it() -> None:
+def test_a_zeroed_frame_does_not_hide_what_follows() -> None:
     disk, stops = filled(4)
     overwrite(disk, FIRST, stops[0], bytes(8))
     with open_log(disk) as wal:
@@ -126,15 +150,15 @@ def test_a_zeroed_frame_does_not_hide_what_is_behind_it() -> None:
         assert not wal.damage[0].torn
 
 
-def test_stale_bytes_behind_the_tail_are_cleared() -> None:
+def test_stale_bytes_after_the_last_batch_are_cleared() -> None:
     disk, stops = filled(2)
     overwrite(disk, FIRST, stops[1] + 800, b"stale")
     with open_log(disk) as wal:
-        assert len(wal.mended) == 1
+        assert len(wal.recovered) == 1
     assert not any(disk.files()[FIRST][stops[1] :])
 
 
-def test_an_orphan_goes_only_if_its_id_was_given_out() -> None:
+def test_an_orphan_is_removed_only_if_its_id_was_assigned() -> None:
     disk, _ = filled(2)
     with open_log(disk) as wal:
         wal.rotate()
@@ -143,7 +167,7 @@ def test_an_orphan_goes_only_if_its_id_was_given_out() -> None:
     disk.create(orphan, b"left by a crash")
     disk.create(stray, b"whose is it?")
     with open_log(disk) as wal:
-        assert wal.mended == (f"{orphan}: removed, the meta store has let go of it",)
+        assert wal.recovered == (f"{orphan}: removed, because the meta store no longer names it",)
     assert stray in disk.files()
     assert orphan not in disk.files()
 
@@ -161,7 +185,7 @@ def test_a_meta_store_older_than_the_files_is_damage() -> None:
     assert segment_name(3, 1) in disk.files()
 
 
-def test_a_meta_store_that_names_nothing_deletes_nothing() -> None:
+def test_an_empty_meta_store_deletes_nothing() -> None:
     disk, _ = filled(2)
     empty = {b"wal-meta": Bucket({b"m": b'{"NextSegmentID":2}'}), b"stable": Bucket({})}
     disk.create(META_STORE, bolt.encode(empty), replace=True)
@@ -170,7 +194,7 @@ def test_a_meta_store_that_names_nothing_deletes_nothing() -> None:
     assert FIRST in disk.files()
 
 
-def test_a_head_truncated_in_the_tail_cannot_have_been_torn() -> None:
+def test_the_first_entry_after_a_truncation_cannot_be_torn() -> None:
     disk, stops = filled(3)
     with open_log(disk) as wal:
         wal.truncate_head(3)
@@ -179,13 +203,13 @@ def test_a_head_truncated_in_the_tail_cannot_have_been_torn() -> None:
         assert [(d.first_index, d.last_index) for d in wal.damage] == [(3, 3)]
 
 
-def test_a_tail_that_was_not_made_yet_is_made() -> None:
+def test_an_active_segment_without_a_file_gets_one() -> None:
     disk, _ = filled(1)
     with open_log(disk) as wal:
         wal.rotate()
-    disk.remove(segment_name(2, 1))
+    disk.remove(segment_name(2, 1), MARK, REMEMBERED)
     with open_log(disk) as wal:
-        assert wal.mended == (f"{segment_name(2, 1)}: made, as the meta store has it",)
+        assert wal.recovered == (f"{segment_name(2, 1)}: created, because the meta store names it",)
         assert wal.append([b"two"]) == 2
 
 

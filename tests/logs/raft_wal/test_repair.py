@@ -1,7 +1,10 @@
+from random import Random
+
 import pytest
 
 from holdfast.errors import CorruptError, HoldfastError
-from holdfast.logs.raft_wal import OPAQUE_CODEC, RaftWal, RaftWalGuest
+from holdfast.logs.mark import MARK, REMEMBERED
+from holdfast.logs.raft_wal import OPAQUE_CODEC, RaftWal, RaftWalReader
 from holdfast.logs.raft_wal.meta_store import META_STORE
 from holdfast.logs.raft_wal.repair import apply_repair, plan_repair
 from holdfast.testing import SimDisk
@@ -26,7 +29,7 @@ def names(disk: SimDisk) -> list[str]:
 
 
 def contents(disk: SimDisk) -> list[bytes]:
-    with RaftWalGuest(disk) as guest:
+    with RaftWalReader(disk) as guest:
         assert guest.damage == ()
         assert [guest.check(segment.name) for segment in guest.segments()] == [None] * len(
             guest.segments()
@@ -44,7 +47,7 @@ def write_on(disk: SimDisk, last: int) -> None:
         assert wal.append([b"on"]) == last + 1
 
 
-def test_a_sound_log_needs_nothing(disk: SimDisk) -> None:
+def test_a_valid_log_needs_no_repair(disk: SimDisk) -> None:
     plan = plan_repair(disk)
     assert (plan.damage, plan.steps, plan.kept, plan.lossless) == ((), (), (1, 12), True)
     apply_repair(disk, plan)
@@ -62,6 +65,8 @@ def test_a_damaged_sealed_segment(disk: SimDisk, keep, kept, lost) -> None:  # t
     assert not plan.lossless
     before = disk.files()
     apply_repair(disk, plan)
+    for seed in range(12):  # before a reader syncs what it shows
+        assert contents(disk.after_power_cut(Random(seed))) == numbers(*kept)
     assert contents(disk) == numbers(*kept)
     write_on(disk, kept[1])
     kept_bytes = [data for name, data in disk.files().items() if name.endswith(".cut")]
@@ -80,18 +85,21 @@ def test_a_missing_segment(disk: SimDisk) -> None:
     write_on(disk, 12)
 
 
-def test_a_tail_damaged_in_its_middle(disk: SimDisk) -> None:
+def test_an_active_segment_damaged_in_its_middle(disk: SimDisk) -> None:
+    disk.remove(MARK, REMEMBERED)
     tail = names(disk)[-1]
     disk.flip(tail, 8 * 66)  # entry 11
     plan = plan_repair(disk)
     assert (plan.kept, plan.unknown) == ((1, 10), (tail,))
     apply_repair(disk, plan)
+    for seed in range(12):  # before a reader syncs what it shows
+        assert contents(disk.after_power_cut(Random(seed))) == numbers(1, 10)
     assert contents(disk) == numbers(1, 10)
     write_on(disk, 10)
     assert any(name.startswith(tail) and name.endswith(".cut") for name in disk.files())
 
 
-def test_a_missing_meta_store_is_made_anew(disk: SimDisk) -> None:
+def test_a_missing_meta_store_is_rebuilt(disk: SimDisk) -> None:
     disk.rename(META_STORE, "elsewhere")
     with pytest.raises(CorruptError, match="missing"):
         RaftWalSubject().open(disk)
@@ -102,14 +110,14 @@ def test_a_missing_meta_store_is_made_anew(disk: SimDisk) -> None:
     write_on(disk, 12)
 
 
-def test_a_damaged_meta_store_is_kept_aside(disk: SimDisk) -> None:
+def test_a_damaged_meta_store_is_kept(disk: SimDisk) -> None:
     disk.create(META_STORE, b"garbage" * 1000, replace=True)
     apply_repair(disk, plan_repair(disk))
     assert contents(disk) == numbers(1, 12)
     assert disk.files()[f"{META_STORE}.cut"] == b"garbage" * 1000
 
 
-def test_what_was_truncated_stays_so_where_the_files_tell(disk: SimDisk) -> None:
+def test_truncated_tails_stay_truncated_in_a_rebuilt_store(disk: SimDisk) -> None:
     with RaftWalSubject().open(disk) as wal:
         wal.truncate_tail(8)
         wal.append([b"new"])
@@ -118,7 +126,7 @@ def test_what_was_truncated_stays_so_where_the_files_tell(disk: SimDisk) -> None
     assert contents(disk) == [*numbers(1, 8), b"new"]
 
 
-def test_nothing_sound_leaves_an_empty_log(disk: SimDisk) -> None:
+def test_without_valid_entries_repair_leaves_an_empty_log(disk: SimDisk) -> None:
     for name in names(disk):
         disk.create(name, b"garbage" * 40, replace=True)
     plan = plan_repair(disk)
@@ -135,6 +143,7 @@ def test_a_plan_is_for_one_state_only(disk: SimDisk) -> None:
 
 
 def test_a_torn_tail_is_left_to_recovery(disk: SimDisk) -> None:
+    disk.remove(MARK, REMEMBERED)
     disk.flip(names(disk)[-1], 8 * 92)  # entry 12, the last batch
     plan = plan_repair(disk)
     assert [d.torn for d in plan.damage] == [True]

@@ -1,13 +1,15 @@
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 
 from holdfast.disk import OsDisk
 from holdfast.errors import PoisonedError
 from holdfast.formats import shanghai as fmt
-from holdfast.logs.shanghai import ShanghaiGuest, ShanghaiLog
+from holdfast.logs.shanghai import ShanghaiLog, ShanghaiReader
 from holdfast.logs.shanghai.directory import segment_name, segment_sizes
 from holdfast.posix import Posix
+from holdfast.runtime import Runtime
 from holdfast.testing import Fault, SimDisk
 from holdfast.testing.log_contract import contents
 
@@ -26,7 +28,8 @@ def test_rotation_by_size(tmp_path: Path) -> None:
 
 def test_rotation_by_age() -> None:
     now = [1000]
-    log = ShanghaiLog(SimDisk(), segment_age_max_ms=60_000, now_ms=lambda: now[0])
+    clock = Runtime(now_ns=lambda: now[0] * 1_000_000)
+    log = ShanghaiLog(SimDisk(), segment_age_max_ms=60_000, runtime=clock)
     now[0] += 60_000
     log.append([b"the segment is old, but empty"])
     now[0] += 1
@@ -61,7 +64,7 @@ def test_a_batch_stays_in_one_segment_and_groups_are_split_between_segments() ->
 
 def test_numbers_beyond_99999() -> None:
     disk = SimDisk()
-    header = fmt.Header(ShanghaiLog(SimDisk())._new_id(), 1, 1)
+    header = fmt.Header(UUID(int=1), 1, 1)
     disk.create(segment_name(99_999), fmt.encode_header(header))
     log = ShanghaiLog(disk)
     for number in range(3):
@@ -85,7 +88,7 @@ def test_a_log_may_begin_at_any_lsn() -> None:
 
 @pytest.mark.parametrize("options", [{"first_index": 0}, {"segment_size_max": 64}])
 def test_bad_options_are_refused(options: dict[str, int]) -> None:
-    with pytest.raises(ValueError, match="LSNs begin at 1"):
+    with pytest.raises(ValueError, match=r"(first_index|segment_size_max) is \d+; expected"):
         ShanghaiLog(SimDisk(), **options)  # type: ignore[arg-type]
 
 
@@ -93,7 +96,7 @@ def test_a_failed_rotation_poisons() -> None:
     disk = SimDisk()
     log = ShanghaiLog(disk)
     log.append([b"x"])
-    disk.posix.fault = Fault("enospc", disk.posix.calls, for_ever=True)
+    disk.posix.fault = Fault("enospc", disk.posix.calls, always=True)
     with pytest.raises(OSError, match="free some space"):
         log.rotate()
     disk.posix.fault = None
@@ -103,14 +106,15 @@ def test_a_failed_rotation_poisons() -> None:
     assert contents(ShanghaiLog(disk)) == [b"x"]
 
 
-def test_a_log_on_a_full_disk_still_opens_and_closes(caplog: pytest.LogCaptureFixture) -> None:
-    """The mark is a help, not a promise: a log without room for it says so and goes on."""
+def test_a_log_on_a_full_disk_still_closes(caplog: pytest.LogCaptureFixture) -> None:
+    """All entries are durable, and the older mark holds."""
     disk = SimDisk()
     log = ShanghaiLog(disk)
     log.append([b"x"])
-    disk.posix.fault = Fault("enospc", disk.posix.calls, for_ever=True)
+    disk.posix.fault = Fault("enospc", disk.posix.calls, always=True)
     log.close()
-    assert "no mark left" in caplog.text
+    assert "the mark stays behind the log" in caplog.text
+    disk.posix.fault = None
     assert contents(ShanghaiLog(disk)) == [b"x"]
 
 
@@ -118,14 +122,14 @@ def test_a_guest_follows_rotation_and_compaction(tmp_path: Path) -> None:
     from holdfast.logs.shanghai import Retention
 
     log = ShanghaiLog(OsDisk(tmp_path))
-    guest = ShanghaiGuest(OsDisk(tmp_path))
+    guest = ShanghaiReader(OsDisk(tmp_path))
     for number in range(5):
         log.append([b"%d" % number])
         log.rotate()
         assert guest.refresh() == number + 1
     held = guest.scan(1, 4)
     assert next(held).column("payload").to_pylist() == [b"0"]
-    log.compact(Retention(before=4))
+    log.trim(Retention(before=4))
     assert guest.read(1) == b"0"  # its map is still there
     assert guest.refresh() == 5
     assert guest.first_index == 4
@@ -139,7 +143,7 @@ def test_reading_a_sealed_segment_survives_many_segments(tmp_path: Path) -> None
     assert len(log.segments()) == 60
     for number in (0, 59, 3, 30, *range(60)):
         assert log.read(number + 1) == b"%0100d" % number
-    assert len(log._loaded) <= 16
+    assert len(log.reader._loaded) <= 16
 
 
 def test_opening_reads_the_last_segment_and_only_headers_of_the_others(tmp_path: Path) -> None:

@@ -5,16 +5,26 @@ Each mutant breaks one rule of the disk or of the Shanghai log; the contract mus
 
 from array import array
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.mutants import BELOW_EVERY_LOG, Mutants, explore
+from tests.logs.shanghai.test_recovery import (
+    no_marked_entry_is_cut,
+    no_seal_is_believed_whose_sync_failed,
+)
+from tests.mutants import BELOW_EVERY_LOG, Mutants, explore, rewrite
 
 from holdfast.disk import Buffer, OsDisk, OsFile
 from holdfast.errors import HoldfastError
 from holdfast.formats import shanghai as fmt
-from holdfast.logs.shanghai import directory, guest, log, recovery, segment
-from holdfast.logs.shanghai.log import ShanghaiLog
+from holdfast.formats.mark import Mark, MarkedFile
+from holdfast.logs import reader
+from holdfast.logs.mark import MarkFile
+from holdfast.logs.shanghai import directory, marks, recovery, view
+from holdfast.logs.shanghai.view import Active
+from holdfast.logs.shanghai.writer import ShanghaiLog
+from holdfast.logs.writer import Writer
 from holdfast.testing import Explorer, LogContract
 from holdfast.testing.shanghai import ShanghaiSubject
 
@@ -29,11 +39,13 @@ def examine() -> None:
     suspect = Suspect()
     suspect.test_a_failed_sync_poisons_and_shows_nothing()
     suspect.test_a_full_disk_loses_nothing()
+    no_marked_entry_is_cut()
+    no_seal_is_believed_whose_sync_failed()
     explorer = Explorer(suspect)
     sequences = (
         *explorer.sequences(1),
         ("large", "batch", "large", "append"),
-        ("large", "rotate", "append", "rotate", "compact"),
+        ("large", "rotate", "append", "rotate", "trim"),
         ("batch", "guest", "append"),
     )
     explore(explorer, sequences, range(1500), faults=("sync eio", "short write", "eio"))
@@ -61,14 +73,14 @@ def a_created_file_is_renamed_before_it_is_synced(patch: pytest.MonkeyPatch) -> 
 
 @mutant
 def entries_show_before_the_sync(patch: pytest.MonkeyPatch) -> None:
-    def write(self: ShanghaiLog, group: Sequence[Any]) -> None:
+    def write(self: ShanghaiLog, active: Active, group: Sequence[Any]) -> None:
         for batch in group:
-            tail, start = self._tail, self._tail.size
-            tail.bounds.extend(array("q", map(start.__add__, batch.ends)))
-            batch.last_lsn = tail.stop_index - 1
+            start = active.size
+            active.bounds.extend(array("q", map(start.__add__, batch.ends)))
+            batch.last = active.stop_index - 1
             self._file.write_at(start, batch.data, sync=True)
 
-    patch.setattr(ShanghaiLog, "_write", write)
+    patch.setattr(ShanghaiLog, "_write_to", write)
 
 
 @mutant
@@ -97,14 +109,14 @@ def a_cut_is_not_synced(patch: pytest.MonkeyPatch) -> None:
 
 @mutant
 def the_seal_is_written_before_the_successor(patch: pytest.MonkeyPatch) -> None:
-    original = ShanghaiLog._rotate
+    original = ShanghaiLog._begin_segment
 
-    def rotate(self: ShanghaiLog) -> None:
-        last = fmt.encode_last_lsn(self._tail.stop_index - 1)
+    def begin_segment(self: ShanghaiLog) -> None:
+        last = fmt.encode_last_lsn(self._active.stop_index - 1)
         self._file.write_at(fmt.LAST_LSN_OFFSET, last, sync=True)
         original(self)
 
-    patch.setattr(ShanghaiLog, "_rotate", rotate)
+    patch.setattr(ShanghaiLog, "_begin_segment", begin_segment)
 
 
 @mutant
@@ -131,27 +143,18 @@ def a_short_write_counts_as_whole(patch: pytest.MonkeyPatch) -> None:
 
 
 @mutant
-def a_guest_shows_what_is_not_durable(patch: pytest.MonkeyPatch) -> None:
-    class Careless(guest.ShanghaiGuest):
-        def _survey(self) -> None:
-            self._show(recovery.survey(self._disk))
-
-    patch.setattr(ShanghaiSubject, "open_read_only", lambda self, disk: Careless(disk))
+def a_reader_shows_what_is_not_durable(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(reader, "_sync", lambda disk, name: None)
 
 
 @mutant
-def compaction_removes_the_newest_first(patch: pytest.MonkeyPatch) -> None:
-    original = ShanghaiLog._compact
+def trim_removes_the_newest_first(patch: pytest.MonkeyPatch) -> None:
+    def remove(self: ShanghaiLog, trim: Any) -> None:
+        for old in reversed(trim.removed):
+            self.disk.remove(old.name)
+        self.reader.publish_segments(self.reader.view.segments[len(trim.removed) :])
 
-    def compact(self: ShanghaiLog, limits: Any, *, dry_run: bool) -> Any:
-        plan = original(self, limits, dry_run=True)
-        for old in () if dry_run else reversed(plan.removed):
-            self._disk.remove(old.name)
-        if not dry_run:
-            self._segments = self._segments[len(plan.removed) :]
-        return plan
-
-    patch.setattr(ShanghaiLog, "_compact", compact)
+    patch.setattr(ShanghaiLog, "_remove", remove)
 
 
 @mutant
@@ -162,18 +165,73 @@ def zeros_are_empty_entries(patch: pytest.MonkeyPatch) -> None:
             bounds.append(bounds[-1] + 8)
         return bounds, flaw
 
-    original = segment.read_entries
+    original = view.read_entries
     patch.setattr(recovery, "read_entries", read_entries)
 
 
 @mutant
 def the_mark_promises_too_much(patch: pytest.MonkeyPatch) -> None:
-    original = directory.write_mark
+    original = MarkFile.advance
 
-    def write_mark(disk: Any, mark: Any) -> None:
-        original(disk, type(mark)(mark.name, mark.id, mark.size, mark.last_lsn + 1))
+    def advance(self: MarkFile, size: int, last_index: int, tail_crc: int, word: bytes) -> None:
+        original(self, size, last_index + 1, tail_crc, word)
 
-    patch.setattr(log, "write_mark", write_mark)
+    patch.setattr(MarkFile, "advance", advance)
+
+
+@mutant
+def the_mark_moves_before_the_data_is_synced(patch: pytest.MonkeyPatch) -> None:
+    original = ShanghaiLog._write_to
+
+    def write_to(self: ShanghaiLog, active: Active, group: Sequence[Any]) -> None:
+        if group:
+            size = active.size + sum(len(batch.data) for batch in group)
+            last = active.stop_index - 1 + sum(batch.entries for batch in group)
+            self._mark.advance(size, last, group[-1].tail_crc, bytes(24))
+        original(self, active, group)
+
+    patch.setattr(ShanghaiLog, "_write_to", write_to)
+
+
+@mutant
+def trim_removes_before_the_mark_is_lowered(patch: pytest.MonkeyPatch) -> None:
+    def remove(self: ShanghaiLog, trim: Any) -> None:
+        kept = self.reader.view.segments[len(trim.removed) :]
+        Writer._remove(self, trim)
+        self._mark.lower(marks.mark_of(kept))
+
+    patch.setattr(ShanghaiLog, "_remove", remove)
+
+
+@mutant
+def trim_lowers_one_slot_only(patch: pytest.MonkeyPatch) -> None:
+    def lower(self: MarkFile, mark: Mark) -> None:
+        self.save(mark)
+
+    patch.setattr(MarkFile, "lower", lower)
+
+
+@mutant
+def a_rotation_marks_the_successor_before_it_is_there(patch: pytest.MonkeyPatch) -> None:
+    original = ShanghaiLog._begin_segment
+
+    def begin_segment(self: ShanghaiLog) -> None:
+        number = directory.segment_number(self._active.name) + 1
+        last = MarkedFile(directory.segment_name(number), bytes(16))
+        self._mark.save(replace(self._mark.mark, last=last))
+        original(self)
+
+    patch.setattr(ShanghaiLog, "_begin_segment", begin_segment)
+
+
+@mutant
+def the_last_marked_entry_may_be_torn(patch: pytest.MonkeyPatch) -> None:
+    rewrite(patch, recovery, "missing_tail", "last_index >= stop_lsn", "last_index > stop_lsn")
+
+
+@mutant
+def a_seal_in_the_cache_is_believed(patch: pytest.MonkeyPatch) -> None:
+    rewrite(patch, recovery, "_look_behind_the_cache", "name == names[-1]", "name")
 
 
 @pytest.mark.parametrize("name", mutant)

@@ -58,7 +58,7 @@ DAMAGES = {
     lose_a_header: {"before": (1, 40), "after": (1, 40)},
     lose_a_segment: {"before": (1, 10), "after": (21, 40)},
     lose_the_first_header: {"before": (1, 40), "after": (1, 40)},
-    break_the_closed_tail: {"before": (1, 34), "after": (1, 34)},
+    break_the_closed_tail: {"before": (1, 34), "after": (36, 40)},
     lose_the_last_header: {"before": (1, 40), "after": (1, 40)},
     break_a_seal: {"before": (1, 40), "after": (1, 40)},
     lose_everything: {"before": (41, 40), "after": (41, 40)},
@@ -146,7 +146,7 @@ def test_entries_that_cannot_be_placed_are_not_called_kept() -> None:
     with ShanghaiLog(disk) as log:
         log.append([b"a", b"b", b"c"])
     write(disk, "segment_00001.wal", 0, bytes(64))
-    disk.remove("metadata.json")
+    disk.remove("metadata.json", "holdfast.mark")
     plan = plan_repair(disk)
     assert plan.unknown == ("segment_00001.wal",)
     assert not plan.lossless

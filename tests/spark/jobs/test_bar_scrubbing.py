@@ -3,8 +3,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 from tests.spark.bar_samples import YEAR_S, make_bars, ohlcv
 
-from holdfast.bars import open_bars
-from holdfast.reports.bars import verify_bars
+from holdfast.doors import open_bars, read_bars
 from holdfast.spark.jobs import scrub_bars
 
 
@@ -20,10 +19,10 @@ def test_the_verdict_is_that_of_verify(spark: SparkSession, tmp_path: Path) -> N
     path = make_bars(tmp_path / "bars")
     clean = scrub_bars(spark, str(path))
     assert (clean.verdict, clean.rows, len(clean.year_files)) == ("clean", 1800, 6)
-    assert clean == verify_bars(str(path))
+    assert clean == read_bars(path).verify()
 
     log = Path(f"{tmp_path}/log")
-    with open_bars(path) as store:
+    with open_bars(path, create=True) as store:
         store.write(ohlcv(YEAR_S[2021], 5), "1Min", "OHLCV", symbol="MSFT")
         log = next(path.glob("WALFile.*"))
         store.write(ohlcv(YEAR_S[2021], 5), "1Min", "OHLCV", symbol="MSFT")
@@ -36,4 +35,4 @@ def test_the_verdict_is_that_of_verify(spark: SparkSession, tmp_path: Path) -> N
     assert found.verdict == "corrupt"
     bad = [one.name for one in (*found.logs, *found.year_files) if one.verdict == "corrupt"]
     assert bad == [log.name, "NVDA/1Min/OHLCV/2020.bin"]
-    assert found == verify_bars(str(path))
+    assert found == read_bars(path).verify()

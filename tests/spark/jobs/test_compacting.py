@@ -1,5 +1,6 @@
 import shutil
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -10,9 +11,9 @@ from holdfast.bucket import connect
 from holdfast.errors import FencedError
 from holdfast.kv.compaction import Compactor
 from holdfast.kv.gc import GarbageCollector, GcOptions
+from holdfast.kv.tasks import Merged, Task, merge_task
 from holdfast.runtime import Runtime
 from holdfast.spark.jobs import compact, compacting
-from holdfast.spark.jobs.compacting import _merge, _Work
 from holdfast.spark.kv_options import address_of
 
 
@@ -22,7 +23,7 @@ def small_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_it_makes_what_one_process_makes_while_the_writer_goes_on(
+def test_spark_compacts_like_one_process_while_the_writer_continues(
     spark: SparkSession, tmp_path: Path, seed: int
 ) -> None:
     path = make_store(tmp_path / "kv", seed=seed)
@@ -36,7 +37,7 @@ def test_it_makes_what_one_process_makes_while_the_writer_goes_on(
     assert report.rows_written >= sum(sst.row_count for sst in ours)
 
 
-def test_the_writer_goes_on_meanwhile(spark: SparkSession, tmp_path: Path) -> None:
+def test_the_writer_continues_meanwhile(spark: SparkSession, tmp_path: Path) -> None:
     path = make_store(tmp_path / "kv")
     expected = contents(path)
     with open_db(path) as db:
@@ -71,16 +72,18 @@ def test_twins_and_a_dead_driver_leave_only_garbage(tmp_path: Path) -> None:
     plan = dead.plan()
     assert plan is not None
     lost = dead.begin(plan)
-    work = [_Work(address_of(str(path)), task) for task in dead.tasks(lost)]
-    abandoned = [_merge(each) for each in work]
 
-    def merged_twice(tasks):  # type: ignore[no-untyped-def]
-        works = [_Work(address_of(str(path)), task) for task in tasks]
-        return [(_merge(each), _merge(each))[1] for each in works]
+    def merged(task: Task) -> Merged:
+        return merge_task(address_of(str(path)).open_proved(), task, Runtime())
+
+    def merged_twice(tasks: Sequence[Task]) -> list[Merged]:
+        return [(merged(task), merged(task))[1] for task in tasks]
+
+    abandoned = [merged(task) for task in dead.tasks(lost)]
 
     Compactor(bucket, options=SMALL, merge=merged_twice).compact_everything()
     with pytest.raises(FencedError):
-        dead.commit(lost, abandoned)  # type: ignore[arg-type]
+        dead.commit(lost, abandoned)
     assert contents(path) == expected
     GarbageCollector(bucket, options=GcOptions(0, 0)).collect()
     named = {f"levels/{int(sst):020}.sst" for sst in manifest(path).sst_ids}

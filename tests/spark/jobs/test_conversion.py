@@ -7,9 +7,10 @@ from pyspark.sql import SparkSession
 from tests.spark.samples import SEGMENTS, append, contents, make_log, payload, rot, tree
 
 from holdfast.disk import OsDisk
+from holdfast.doors import open_log
 from holdfast.errors import CorruptError
-from holdfast.logs.shanghai import Retention, ShanghaiGuest, ShanghaiLog
-from holdfast.reports import verify_log
+from holdfast.logs.shanghai import Retention, ShanghaiLog, ShanghaiReader
+from holdfast.logs.verify import verify_log
 from holdfast.spark.jobs import convert
 from holdfast.spark.jobs.conversion import Kind
 
@@ -18,7 +19,7 @@ def compacted(path: Path) -> Path:
     """Indexes 11..40: a log whose first entries are gone."""
     make_log(path)
     with ShanghaiLog(OsDisk(path)) as log:
-        log.compact(Retention(before=11))
+        log.trim(Retention(before=11))
     return path
 
 
@@ -30,12 +31,12 @@ def test_a_log_gets_segments_of_another_size(
     before = tree(source)
     report = convert(spark, str(source), str(target), segment_size_max=size)
     assert (report.first_index, report.last_index, report.entries) == (11, 40, 30)
-    guest = ShanghaiGuest(OsDisk(target))
+    guest = ShanghaiReader(OsDisk(target))
     assert (guest.first_index, guest.last_index) == (11, 40)
     assert abs(len(guest.segments()) - segments) <= 1
-    assert verify_log(str(target)).verdict == "clean"
+    assert verify_log(OsDisk(target)).verdict == "clean"
     assert contents(target) == contents(source)
-    assert {file.suffix for file in target.iterdir()} <= {".wal", ".json", ""}
+    assert {file.suffix for file in target.iterdir()} <= {".wal", ".json", ".mark", ".reserve", ""}
     assert set(before) <= set(tree(source))
 
 
@@ -48,7 +49,7 @@ def test_there_and_back_again(spark: SparkSession, tmp_path: Path, kind: Kind) -
     again = convert(spark, str(between), str(back), source_kind=kind, segment_size_max=200)
     assert (again.first_index, again.last_index) == (11, 41)
     assert contents(back) == contents(source)
-    with ShanghaiLog(OsDisk(back)) as log:
+    with open_log(back) as log:
         assert log.read(11) == payload(11)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b", "c"]
 
@@ -101,14 +102,14 @@ def test_damage_is_not_converted(spark: SparkSession, tmp_path: Path) -> None:
     path = make_log(tmp_path / "log")
     rot(path, SEGMENTS[1], 3)
     for kind in ("log", "parquet"):
-        with pytest.raises(CorruptError, match="LSN 14: checksum mismatch"):
+        with pytest.raises(CorruptError, match="entry 14: checksum mismatch"):
             convert(spark, str(path), str(tmp_path / "no"), target_kind=kind)
     (path / SEGMENTS[1]).unlink()
     with pytest.raises(CorruptError, match=r"entries 11\.\.20"):
         convert(spark, str(path), str(tmp_path / "no"))
     for file in path.glob("*.wal"):
         file.write_bytes(b"no segment" * 500)
-    with pytest.raises(CorruptError, match="no segment header"):
+    with pytest.raises(CorruptError, match="invalid segment header"):
         convert(spark, str(path), str(tmp_path / "no"), target_kind="parquet")
     (tmp_path / "empty").mkdir()
     with pytest.raises(ValueError, match="empty holds no Parquet files"):
@@ -119,13 +120,13 @@ def test_damage_is_not_converted(spark: SparkSession, tmp_path: Path) -> None:
 def test_an_empty_log_stays_empty(spark: SparkSession, tmp_path: Path) -> None:
     ShanghaiLog(OsDisk(tmp_path / "log"), first_index=7).close()
     assert convert(spark, str(tmp_path / "log"), str(tmp_path / "copy")).first_index == 7
-    assert ShanghaiGuest(OsDisk(tmp_path / "copy")).first_index == 7
+    assert ShanghaiReader(OsDisk(tmp_path / "copy")).first_index == 7
     convert(spark, str(tmp_path / "log"), str(tmp_path / "parquet"), target_kind="parquet")
     assert spark.read.parquet(str(tmp_path / "parquet")).count() == 0
 
 
-def test_what_makes_no_sense_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+def test_unsupported_conversions_are_refused(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(FileExistsError, match="convert into a new directory"):
         convert(spark, str(tmp_path), str(tmp_path))
-    with pytest.raises(ValueError, match="from a log or into one"):
+    with pytest.raises(ValueError, match="source or target must be a log"):
         convert(spark, "a", "b", source_kind="parquet", target_kind="jsonl")

@@ -10,14 +10,15 @@ import numpy as np
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
+from tests.spark import bar_samples
 from typer.testing import CliRunner
 
 import holdfast
-from holdfast.bars import open_bars
 from holdfast.cli.app import app
-from holdfast.kv import Db
+from holdfast.doors import open_bars, open_kv, read_bars
 from holdfast.spark.jobs import Place, copy
 from holdfast.spark.jobs.copying import KINDS
+from holdfast.spark.progress import progress
 
 pytestmark = pytest.mark.spark
 
@@ -62,14 +63,14 @@ def make_log(path: Path) -> None:
 
 
 def make_kv(path: Path) -> None:
-    with Db.open(str(path), maintain=False) as db:
+    with open_kv(str(path), create=True, maintain=False) as db:
         db.write({b"key/%d" % n: b"%d" % n for n in range(COUNT)}).result()
 
 
 def make_bars(path: Path) -> None:
     rows = np.zeros(COUNT, [("Epoch", "<i8"), ("Close", "<f8")])
     rows["Epoch"], rows["Close"] = EPOCH_S + 60 * np.arange(COUNT), np.arange(COUNT)
-    with open_bars(path) as store:
+    with open_bars(path, create=True) as store:
         store.write(rows, "1Min", "CLOSE", symbol="A")
 
 
@@ -96,14 +97,14 @@ def sources(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> di
 def numbers_in(spark: SparkSession, place: Place) -> list[int]:
     """The numbers of the rows, by any column that has them."""
     if place.kind == "log":
-        with holdfast.open_log(place.path, read_only=True) as log:
+        with holdfast.read_log(place.path) as log:
             values = [payload for batch in log.scan() for payload in batch["payload"].to_pylist()]
             return [_number(value) for value in values]
     if place.kind == "kv":
-        with Db.open(place.path, maintain=False) as db:
+        with open_kv(place.path, create=True, maintain=False) as db:
             return sorted(_number(value) for _, value in db.items())
     if place.kind == "bars":
-        with open_bars(place.path, read_only=True) as store:
+        with read_bars(place.path) as store:
             return [int(one) for one in store.query("*", "1Min", "CLOSE")["Close"].to_pylist()]
     rows = spark.read.format(place.kind).options(**dict(place.options)).load(place.path)
     name = next(name for name in ("payload", "value", "Close") if name in rows.columns)
@@ -132,14 +133,16 @@ def test_every_pair_of_the_page(
     assert not spark.catalog.tableExists("source")
 
 
-def test_what_does_not_fit_is_told(spark: SparkSession, sources: dict[str, Place]) -> None:
+def test_columns_that_do_not_fit_are_reported(
+    spark: SparkSession, sources: dict[str, Place]
+) -> None:
     with pytest.raises(ValueError, match="needs the columns key, value, and there are symbol"):
         copy(spark, sources["parquet"], Place("kv", "nowhere"))
-    with pytest.raises(ValueError, match="no kind of place 'hive'"):
+    with pytest.raises(ValueError, match="unknown kind 'hive'"):
         Place("hive", "x")  # type: ignore[arg-type]
     spark.range(1).createTempView("source")
     try:
-        with pytest.raises(ValueError, match="a table 'source' of its own"):
+        with pytest.raises(ValueError, match="already has a table 'source'"):
             copy(spark, sources["log"], sources["kv"])
     finally:
         spark.catalog.dropTempView("source")
@@ -157,7 +160,7 @@ def test_files_appear_whole_or_not_at_all(
         copy(spark, sources["log"], Place("parquet", str(target)))
 
 
-def test_a_failed_copy_is_told_in_a_line(
+def test_a_failed_copy_is_reported_in_one_line(
     spark: SparkSession, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     for name in ("empty", "taken", "garbage"):
@@ -167,18 +170,18 @@ def test_a_failed_copy_is_told_in_a_line(
     (tmp_path / "garbage" / "segment_00001.wal").write_bytes(b"no segment" * 500)
     make_log(tmp_path / "log")
     wrong = {
-        ("kv:empty", "parquet:out"): "holds no kv store: name another place",
+        ("kv:empty", "parquet:out"): "no kv store in",
         ("kv:file", "parquet:out"): "file: a file, not a kv store",
         ("log:file", "parquet:out"): "file: a file, not a log store",
         ("log:empty", "parquet:out"): "holds no log of a known format",
-        ("log:none", "parquet:out"): "none: there is no log store: name its directory",
+        ("log:none", "parquet:out"): "none: no log store; name its directory",
         ("log:loop", "parquet:out"): "loop: Too many levels of symbolic links",
-        ("log:garbage", "kv:out"): "no segment header",
+        ("log:garbage", "kv:out"): "invalid segment header",
         ("log:log", "log:file"): "file: a file, not a log store",
         ("log:log", "parquet:taken"): "taken exists: copy into a new directory",
         ("log:log", "parquet:file/out"): "file: Not a directory",
-        ("log:log", "bars:out"): "say which, such as --write timeframe=1Min --write attributes=",
-        ("bars:empty", "log:log"): "say which, such as --read timeframe=1Min",
+        ("log:log", "bars:out"): "name one, such as --write timeframe=1Min --write attributes=",
+        ("bars:empty", "log:log"): "name one, such as --read timeframe=1Min",
         ("parquet:none", "kv:out"): "Path does not exist",
     }
     before = sorted(tmp_path.iterdir())
@@ -199,9 +202,50 @@ def test_the_verb(spark: SparkSession, sources: dict[str, Place], tmp_path: Path
     result = CliRunner().invoke(app, [*words, *options])
     assert result.exit_code == 0, result.output
     assert json.loads(result.stdout)["rows"] == COUNT
-    with Db.open(str(target), maintain=False) as db:
+    with open_kv(str(target), create=True, maintain=False) as db:
         assert json.loads(db.get(b"A/1609459260000000000") or b"")["Close"] == 1
-    for wrong, why in ((["copy", "here", "kv:x"], "no place"), ([*words, "--read", "x"], "NAME=")):
+    for wrong, why in (
+        (["copy", "here", "kv:x"], "expected KIND:PATH"),
+        ([*words, "--read", "x"], "NAME="),
+    ):
         refused = CliRunner().invoke(app, wrong)
         assert refused.exit_code == 1
         assert why in refused.stderr
+
+
+def test_bars_go_into_parquet_and_come_back(spark: SparkSession, tmp_path: Path) -> None:
+    path, again = bar_samples.make_bars(tmp_path / "bars"), str(tmp_path / "again")
+    bars = {"timeframe": "1Min", "attributes": "OHLCV"}
+    ticks = {"timeframe": "1Min", "attributes": "TICK"}
+
+    def export(name: str, **options: str) -> int:
+        target = Place("parquet", str(tmp_path / name))
+        return copy(spark, Place("bars", str(path), options), target).rows
+
+    with open_bars(path) as store:
+        rows = bar_samples.ticks(bar_samples.YEAR_S[2021], 300)
+        store.write(rows, "1Min", "TICK", symbol="A", is_variable=True)
+        assert export("all", **bars, maxPartitionBytes="60000") == 1800
+        assert export("one", **bars, symbols="MSFT", years="2021") == 300
+        assert export("ticks", **ticks) == 300
+    assert len(list((tmp_path / "all").glob("*.parquet"))) > 1
+    with pytest.raises(PySparkException, match="no symbol has 1Min/NONE"):
+        export("none", timeframe="1Min", attributes="NONE")
+    for _ in range(2):
+        once = {**ticks, "ticks": "true", "txnAppId": "import", "txnVersion": "1"}
+        done = copy(spark, Place("parquet", str(tmp_path / "ticks")), Place("bars", again, once))
+        assert done.rows == 300
+    copy(spark, Place("parquet", str(tmp_path / "all")), Place("bars", again, bars))
+    for attributes in ("OHLCV", "TICK"):
+        found = bar_samples.asked(Path(again), "1Min", attributes)
+        assert found == bar_samples.asked(path, "1Min", attributes)
+
+
+def test_the_rows_of_an_import_are_read_once(spark: SparkSession, tmp_path: Path) -> None:
+    columns = "struct<symbol:string,epoch_ns:bigint,Close:double>"
+    none = Place("parquet", str(tmp_path / "none"))
+    spark.createDataFrame([], columns).write.parquet(none.path)
+    with progress(spark, "importing") as group:
+        assert copy(spark, none, Place("bars", str(tmp_path / "bars"), BARS)).rows == 0
+    jobs = spark.sparkContext.statusTracker().getJobIdsForGroup(group)
+    assert len(jobs) <= 2, "one for the schema, one to write"

@@ -30,7 +30,7 @@ def test_what_is_not_whole_is_removed(tmp_path: Path, error: type[BaseException]
     assert not names(tmp_path)
 
 
-def test_what_cannot_be_made_is_told_before_the_work(tmp_path: Path) -> None:
+def test_a_target_that_cannot_be_created_fails_before_the_work(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     (tmp_path / "loop").symlink_to("loop")
     wrong: dict[str, tuple[type[OSError], str]] = {

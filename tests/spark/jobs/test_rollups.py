@@ -8,9 +8,12 @@ import numpy.typing as npt
 import pytest
 from pyspark.sql import SparkSession
 from tests.spark.bar_samples import YEAR_S, asked, load, ohlcv, ticks
+from tests.spark.samples import staged
 
-from holdfast.bars import open_bars
-from holdfast.bars.staging import Transaction
+from holdfast.bars.staging import Transaction, new_job, stage
+from holdfast.disk import OsDisk
+from holdfast.doors import open_bars
+from holdfast.errors import NotFoundError
 from holdfast.spark.jobs import rollup, rollup_frame
 
 STEPS_S = {"1Min": 60, "5Min": 300, "1H": 3600, "1D": 86_400}
@@ -40,10 +43,12 @@ def test_ticks_become_bars(
     spark: SparkSession, tmp_path: Path, given: dict[str, npt.NDArray[np.void]]
 ) -> None:
     path = tmp_path / "bars"
-    with open_bars(path) as store:
+    with open_bars(path, create=True) as store:
         for symbol, rows in given.items():
             store.write(rows, "1Min", "TICK", symbol=symbol, is_variable=True)
     once = Transaction("rollup", 1)
+    killed = stage(OsDisk(path), new_job(once), 0, [], "1D", "OHLCV")
+    assert staged(path) == [Path(killed.name).name], "a run that was killed has left it"
     report = rollup(spark, str(path), "1Min", "TICK", list(STEPS_S), transaction=once)
     expected = {
         timeframe: sorted(
@@ -65,26 +70,27 @@ def test_ticks_become_bars(
     assert asked(tmp_path / "frame", "1Min") == expected["1Min"]
     rollup(spark, str(tmp_path / "frame"), "1Min", "OHLCV", ["5Min"], target_attributes="LONG")
     assert asked(tmp_path / "frame", "5Min", "LONG") == expected["5Min"]
-    assert list(path.glob(".staging/*.arrow")) == []
+    assert staged(path) == staged(tmp_path / "frame") == []
 
 
-def test_whole_days_are_put_together_and_what_cannot_be_is_refused(
+def test_whole_days_are_resampled_and_other_steps_refused(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     path = tmp_path / "bars"
-    with open_bars(path) as store:
+    with open_bars(path, create=True) as store:
         store.write(ohlcv(YEAR_S[2021], 2000), "1Min", "OHLCV", symbol="A")
         bars = store.query("A", "1Min", "OHLCV", resample="1D").to_pylist()
-    rollup(spark, str(path), "1Min", "OHLCV", ["1D"], start="2021-01-02T12:00", end="2021-01-02")
+    half: dict[str, Any] = {"startingTime": "2021-01-02T12:00", "endingTime": "2021-01-02T13:00"}
+    rollup(spark, str(path), "1Min", "OHLCV", ["1D"], **half)
     assert [row[2] for row in asked(path, "1D")] == [bars[1]["Open"]]
     for timeframes, advice in (
         (["1W"], "must divide a day"),
-        (["1Min"], "be longer"),
-        ([], "name the timeframes"),
+        (["1Min"], "be a longer multiple"),
+        ([], "pass the timeframes"),
     ):
         with pytest.raises(ValueError, match=advice):
             rollup(spark, str(path), "1Min", "OHLCV", timeframes)
-    with pytest.raises(ValueError, match="no column 'Bid'"):
+    with pytest.raises(ValueError, match="needs a column 'Bid'"):
         rollup(spark, str(path), "1Min", "OHLCV", ["1D"], recipe={"Open": ("Bid", "first")})
-    with pytest.raises(ValueError, match="to put together"):
+    with pytest.raises(NotFoundError, match="no symbol has 1Min/TICK"):
         rollup(spark, str(path), "1Min", "TICK", ["1D"])

@@ -4,8 +4,9 @@ import pytest
 from pyspark.sql import SparkSession
 from tests.spark.samples import SEGMENTS, make_log, overwrite, rot, tree
 
+from holdfast.disk import OsDisk
 from holdfast.errors import HoldfastError
-from holdfast.reports import verify_log
+from holdfast.logs.verify import verify_log
 from holdfast.spark.jobs import scrub
 
 
@@ -29,7 +30,7 @@ def test_verdicts_are_those_of_verify(spark: SparkSession, tmp_path: Path) -> No
     paths = [str(harm(make_log(tmp_path / how), how)) for how in kinds]
     before = tree(tmp_path)
     report = scrub(spark, paths)
-    assert [verify_log(path) for path in paths] == list(report.logs)
+    assert [verify_log(OsDisk(path)) for path in paths] == list(report.logs)
     assert [log.verdict != "clean" for log in report.logs] == [code != 0 for code in kinds.values()]
     assert (report.verdict, report.exit_code) == ("corrupt", 2)
     assert tree(tmp_path) == before, "a guest changes nothing"

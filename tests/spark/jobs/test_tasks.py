@@ -18,18 +18,20 @@ def test_results_come_in_the_order_of_the_tasks(spark: SparkSession, tmp_path: P
     assert run_tasks(spark, [], len) == []
 
 
-def test_what_a_task_raises_is_told(spark: SparkSession) -> None:
+def test_an_error_in_a_task_is_reported(spark: SparkSession) -> None:
     with pytest.raises(PythonException, match="ZeroDivisionError"):
         run_tasks(spark, [0], lambda task: 1 / task)
 
 
-def test_what_no_retry_can_mend_is_raised_as_it_is(spark: SparkSession, tmp_path: Path) -> None:
+def test_an_error_that_no_retry_can_cure_is_raised_unchanged(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     def refuse(task: int) -> None:
         with (tmp_path / "attempts").open("a") as file:
             file.write("x")
-        raise CorruptError("segment", task, "rotten")
+        raise CorruptError("segment", task, "damaged")
 
-    with pytest.raises(CorruptError, match="segment at byte 7: rotten"):
+    with pytest.raises(CorruptError, match="segment at byte 7: damaged"):
         run_tasks(spark, [7], refuse)
     assert (tmp_path / "attempts").read_text() == "x"
 

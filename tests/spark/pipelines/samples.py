@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from holdfast.disk import OsDisk
+from holdfast.doors import read_log
 from holdfast.logs.shanghai import ShanghaiLog
 from holdfast.spark.pipelines.status import committed_files
 
@@ -82,7 +83,7 @@ def write_ticks(path: Path, first: int, last: int) -> None:
 
 
 def entries(path: Path) -> list[bytes]:
-    with closing(ShanghaiLog(OsDisk(str(path)))) as log:
+    with read_log(path) as log:
         return [value for batch in log.scan() for value in batch["payload"].to_pylist()]
 
 

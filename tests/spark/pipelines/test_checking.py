@@ -1,4 +1,4 @@
-"""Everything that is wrong is told at once, each with its key and what to do."""
+"""Report all problems at once, each with its key and what to do."""
 
 from pathlib import Path
 
@@ -60,20 +60,20 @@ format = "parquet"
 path = 3
 """
 
-TOLD = {
-    "nam": "remove it, it means nothing here; did you mean name?",
-    "name": 'add name = "...": the checkpoint is bound to it',
+EXPECTED = {
+    "nam": "remove it: unknown key; did you mean name?",
+    "name": 'add name = "...": the checkpoint belongs to this name',
     "trigger": 'write "available-now", "once" or "every 5s", not \'sometimes\'',
-    "source.ticks.path": "there is nothing at {}/nowhere: make it, or correct the path",
+    "source.ticks.path": "{}/nowhere does not exist: create it, or correct the path",
     "source.ticks.parse": "set another than 'jsn'; did you mean json?",
-    "source.ticks.options.startingIndex": "write a string, a number or a truth, not [1]",
-    "source.ticks.options": "remove the option 'maxEntryPerTrigger': holdfast-log knows",
+    "source.ticks.options.startingIndex": "write a string, a number or a boolean, not [1]",
+    "source.ticks.options": "remove the option 'maxEntryPerTrigger': holdfast-log has the options",
     "source.ticks.schema": 'add schema = "column TYPE, ..."',
     "source.files.format": "set another than 'parqet'; did you mean parquet?",
     "source.bare.schema": 'add schema = "column TYPE, ..."',
     "source.bare.watermark": 'write "COLUMN DELAY", as in "at 5 minutes"',
     "source.own.schema": 'remove it, or add parse = "json": holdfast-kv has its own',
-    "step.ticks": "name it otherwise: ticks is a source or a table already",
+    "step.ticks": "use another name: ticks is a source or a table already",
     "step.both": 'give it either sql = "SELECT ..." or function = "module:name"',
     "step.both.function": 'write "module:name": nowhere cannot be imported',
     "step.late.function": "no source or earlier step is called tocks; did you mean ticks?",
@@ -86,29 +86,29 @@ TOLD = {
 }
 
 
-def test_all_problems_are_told_at_once(tmp_path: Path) -> None:
+def test_all_problems_are_reported_at_once(tmp_path: Path) -> None:
     write(tmp_path / "steps.py", "def f(tocks):\n    return tocks\n")
     file = write(tmp_path / "wrong.toml", WRONG)
     with pytest.raises(InvalidError) as raised:
         read(file)
     found = {problem.key: problem.what for problem in raised.value.problems}
-    assert found.keys() == TOLD.keys()
-    for key, told in TOLD.items():
-        assert found[key].startswith(told.format(tmp_path)), key
+    assert found.keys() == EXPECTED.keys()
+    for key, message in EXPECTED.items():
+        assert found[key].startswith(message.format(tmp_path)), key
     assert f"{file}: nam: remove it" in str(raised.value)
 
 
-def test_an_empty_file_is_told_what_it_needs(tmp_path: Path) -> None:
+def test_an_empty_file_reports_all_that_it_needs(tmp_path: Path) -> None:
     with pytest.raises(InvalidError) as raised:
         read(write(tmp_path / "empty.toml", ""))
     keys = [problem.key for problem in raised.value.problems]
     assert keys == ["name", "checkpoint", "source", "sink"]
 
 
-def test_links_that_lead_in_a_circle_are_told(tmp_path: Path) -> None:
+def test_circular_links_are_reported(tmp_path: Path) -> None:
     (tmp_path / "ticks-log").symlink_to("ticks-log")
     file = write(tmp_path / "ticks.toml", FOUR_SINKS.replace('"state"', '"ticks-log"'))
-    with pytest.raises(InvalidError, match=r"source\.ticks\.path: there is nothing at"):
+    with pytest.raises(InvalidError, match=r"source\.ticks\.path: .* does not exist"):
         read(file)
 
 

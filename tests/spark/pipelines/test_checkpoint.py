@@ -43,14 +43,14 @@ def agreed(found: Declared, *, accept_changes: bool = False) -> None:
     agree(found, queries(found), accept_changes=accept_changes)
 
 
-def test_what_makes_no_difference_is_no_change(tmp_path: Path) -> None:
+def test_an_equivalent_pipeline_counts_as_unchanged(tmp_path: Path) -> None:
     agreed(declared(tmp_path))
     agreed(declared(tmp_path, ("maxEntriesPerTrigger = 50", "maxEntriesPerTrigger = 7")))
     agreed(declared(tmp_path, ("SELECT concat_ws", "SELECT    concat_ws")))
     assert json.loads((tmp_path / "state" / "pipeline.json").read_text())["pipeline"] == "ticks"
 
 
-def test_every_change_is_told_with_what_to_do(tmp_path: Path) -> None:
+def test_every_change_is_reported_with_what_to_do(tmp_path: Path) -> None:
     agreed(declared(tmp_path))
     changed = declared(
         tmp_path,
@@ -62,15 +62,15 @@ def test_every_change_is_told_with_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(ChangedError) as raised:
         agreed(changed)
     text = str(raised.value)
-    for told in (
+    for phrase in (
         "source.ticks.schema has changed",
         "step.lines.sql has changed",
         "sink.costs is new",
-        "sink.prices is gone",
+        "sink.prices was removed",
         "--accept-changes",
         "start over, with another checkpoint and new paths for the sinks",
     ):
-        assert told in text
+        assert phrase in text
     agreed(changed, accept_changes=True)
     agreed(changed)
     with pytest.raises(ChangedError, match=r"sink\.prices is new"):
@@ -92,7 +92,7 @@ def test_a_checkpoint_of_another_is_refused(tmp_path: Path) -> None:
     with pytest.raises(CorruptError, match="not a pipeline's record"):
         agreed(declared(tmp_path))
     (tmp_path / "state" / "pipeline.json").rename(tmp_path / "state" / "metadata")
-    with pytest.raises(ChangedError, match="is no pipeline's: it holds metadata"):
+    with pytest.raises(ChangedError, match="is not the checkpoint of a pipeline: it has metadata"):
         agreed(declared(tmp_path))
 
 

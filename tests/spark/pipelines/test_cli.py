@@ -35,7 +35,7 @@ def test_from_init_to_status(
     assert "next: holdfast pipeline run pipeline.toml" in cli("init").stdout
     assert cli("init").exit_code == 1
     sound = cli("validate", "pipeline.toml")
-    assert sound.stdout == "pipeline.toml is sound\n", sound.stderr
+    assert sound.stdout == "pipeline.toml is valid\n", sound.stderr
     assert "not running; 0 dead letters" in cli("status", "pipeline.toml").stdout
     ran = cli("run", "pipeline.toml", "--once")
     assert ran.exit_code == 0, ran.stderr
@@ -54,33 +54,35 @@ def test_from_init_to_status(
     assert all(sink["lags"][0]["source"] == "readings" for sink in found["sinks"])
 
 
-def test_problems_are_told_whatever_the_verb(spark: SparkSession, tmp_path: Path) -> None:
+def test_every_verb_reports_problems(spark: SparkSession, tmp_path: Path) -> None:
     file = write(tmp_path / "p.toml", 'name = "p"\n')
     for verb in ("run", "validate", "status"):
-        told = cli(verb, file)
-        assert told.exit_code == 1
-        assert f"{file}: checkpoint: add checkpoint" in told.stdout
-        assert len(told.stdout.splitlines()) == 3
+        result = cli(verb, file)
+        assert result.exit_code == 1
+        assert f"{file}: checkpoint: add checkpoint" in result.stdout
+        assert len(result.stdout.splitlines()) == 3
         found = json.loads(cli(verb, file, "--json").stdout)["problems"]
         assert [problem["key"] for problem in found] == ["checkpoint", "source", "sink"]
     assert "choose one of" in cli("run", file, "--once", "--continuous").stderr
-    told = cli("run", tmp_path / "none.toml")
-    assert told.exit_code == 1
-    assert told.stderr.endswith(f"`holdfast pipeline init {tmp_path}/none.toml` writes one\n")
+    result = cli("run", tmp_path / "none.toml")
+    assert result.exit_code == 1
+    assert result.stderr.endswith(f"`holdfast pipeline init {tmp_path}/none.toml` writes one\n")
 
 
-def test_a_sink_that_cannot_be_made_is_told_in_a_line(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_sink_that_cannot_be_created_is_reported_in_one_line(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     assert cli("init", tmp_path / "p.toml").exit_code == 0
     text = (tmp_path / "p.toml").read_text().replace('path = "archive"', 'path = "p.toml/archive"')
-    told = cli("run", write(tmp_path / "p.toml", text))
-    assert told.exit_code == 1
-    assert "holdfast: sink.archive: Parent path is not a directory" in told.stderr
-    assert "\tat " not in told.stderr
+    result = cli("run", write(tmp_path / "p.toml", text))
+    assert result.exit_code == 1
+    assert "holdfast: sink.archive: Parent path is not a directory" in result.stderr
+    assert "\tat " not in result.stderr
 
 
 FENCED = """
 from pyspark.sql.functions import udf
-from holdfast.kv import Db
+from holdfast.doors import open_kv
 from holdfast.spark.pipelines import Pipeline
 
 pipeline = Pipeline("noting", checkpoint="state")
@@ -88,7 +90,8 @@ pipeline.source("ticks", format="holdfast-log", path="ticks-log")
 
 @udf("string")
 def noted(payload):
-    with Db.open("{notes}", maintain=False) as db, Db.open("{notes}", maintain=False):
+    first = open_kv("{notes}", create=True, maintain=False)
+    with first as db, open_kv("{notes}", maintain=False):
         db.put(b"last", bytes(payload)).result()
     return "noted"
 
@@ -100,16 +103,16 @@ pipeline.sink("copy", view="notes", format="holdfast-log", path="copy")
 """
 
 
-def test_a_writer_that_is_fenced_in_a_worker_ends_it_with_the_code_of_that(
+def test_a_writer_fenced_in_a_worker_sets_the_exit_code(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     write_ticks(tmp_path / "ticks-log", 1, 1)
     file = write(tmp_path / "noting.py", FENCED.replace("{notes}", str(tmp_path / "notes")))
     ended = cli("run", file)
     assert ended.exit_code == 4, ended.output
-    (told,) = ended.stderr.splitlines()
-    assert re.match(r"holdfast: sink\.copy: writer \d+ was fenced by writer \d+", told)
-    assert "see to it that there is one, then run" in told
+    (result,) = ended.stderr.splitlines()
+    assert re.match(r"holdfast: sink\.copy: writer \d+ was fenced by writer \d+", result)
+    assert "another writer has taken over: stop it, then run again" in result
     assert json.loads(cli("run", file, "--json").stderr)["error"] == "fenced"
 
 

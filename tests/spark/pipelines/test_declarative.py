@@ -12,7 +12,7 @@ import pytest
 from tests.spark.pipelines.samples import entries, write, write_ticks
 from tests.spark.pipelines.test_page import PAGE
 
-from holdfast.kv import Db
+from holdfast.doors import open_kv
 from holdfast.spark.java import find_java, home_for_launchers
 
 pytestmark = pytest.mark.skipif(
@@ -76,5 +76,5 @@ def test_declarative_pipelines_read_and_write_our_stores_once(tmp_path: Path) ->
             write_ticks(tmp_path / "ticks-log", 21, last)
         _run(tmp_path)
         assert entries(tmp_path / "copy") == entries(tmp_path / "ticks-log")
-        with Db.open(str(tmp_path / "prices")) as db:
+        with open_kv(str(tmp_path / "prices"), create=True) as db:
             assert len(list(db.items())) == last

@@ -26,8 +26,7 @@ from tests.spark.pipelines.samples import (
     write_ticks,
 )
 
-from holdfast.bars import open_bars
-from holdfast.kv import Db
+from holdfast.doors import open_kv, read_bars
 
 KILLS = int(os.environ.get("HOLDFAST_KILLS", "1"))
 SEED = int(os.environ.get("HOLDFAST_SEED", random.randrange(2**32)))
@@ -106,10 +105,10 @@ def check_sinks(tmp_path: Path, last: int, why: str) -> dict[str, int]:
     symbols = {index: "AB"[index % 2] for index in good}
     lines = [b"%d %s %d" % (index, symbols[index].encode(), index) for index in good]
     assert entries(tmp_path / "lines") == lines, why
-    with Db.open(str(tmp_path / "prices")) as db:
+    with open_kv(str(tmp_path / "prices"), create=True) as db:
         found = {key.decode(): value.decode() for key, value in db.items()}
     assert found == {f"{symbols[i]}/{i}": str(price(i)) for i in good}, why
-    with open_bars(str(tmp_path / "bars"), read_only=True) as store:
+    with read_bars(str(tmp_path / "bars")) as store:
         bars = store.query("*", "1Min", "OHLCV").to_pylist()
     assert sorted(tuple(bar.values()) for bar in bars) == expected_bars(good), why
     archived = sorted(row["_index"] for row in parquet_rows(tmp_path / "archive"))

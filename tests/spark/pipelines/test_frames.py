@@ -88,29 +88,29 @@ def own_stream(raw):
 """
 
 
-def test_all_that_spark_would_refuse_is_told_at_once(spark: SparkSession, tmp_path: Path) -> None:
+def test_validate_reports_all_that_spark_would_refuse(spark: SparkSession, tmp_path: Path) -> None:
     write_ticks(tmp_path / "ticks-log", 1, 1)
     write(tmp_path / "steps.py", "def fails(raw):\n    return raw.nothing\n\n" + OWN_STREAM)
     file = write(tmp_path / "wrong.toml", WRONG)
     found = [(problem.key, problem.what) for problem in validate(spark, file)]
     expected = [
-        ("nonsense", "remove it, it means nothing here"),
+        ("nonsense", "remove it: unknown key"),
         ("source.ticks", '[UNSUPPORTED_DATATYPE] Unsupported data type "STRIN"'),
         ("step.typo", "no source or step is called rw; did you mean raw?"),
         ("step.early", "move step.counts before it: a step sees sources and earlier steps"),
         ("step.syntax", "[PARSE_SYNTAX_ERROR] Syntax error"),
         ("step.column", "[UNRESOLVED_COLUMN.WITH_SUGGESTION] A column"),
         ("step.fails", ""),
-        ("sink.own_stream.from", "own_stream reads a stream that is no source: declare it"),
-        ("sink.lines", "select only the column payload, and that of orderBy; not payload, n"),
+        ("sink.own_stream.from", "own_stream reads a stream that is not declared: declare it"),
+        ("sink.lines", "select only the column payload and that of orderBy, not payload, n"),
         ("sink.lines.mode", "[STREAMING_OUTPUT_MODE.UNSUPPORTED_OPERATION]"),
         ("sink.keys", ""),
         ("sink.fixed.from", "name what reads a source: fixed is the same in every batch"),
         ("sink.files.mode", "[STREAMING_OUTPUT_MODE.UNSUPPORTED_OPERATION]"),
     ]
     assert [key for key, _ in found] == [key for key, _ in expected]
-    for (key, what), (_, told) in zip(found, expected, strict=True):
-        assert what.startswith(told), key
+    for (key, what), (_, start) in zip(found, expected, strict=True):
+        assert what.startswith(start), key
         assert "\n" not in what
         assert "SQLSTATE" not in what
 

@@ -13,14 +13,13 @@ from pyspark.sql import SparkSession
 from tests.goldens import Goldens, move_parquet
 from tests.spark.pipelines.samples import entries, parquet_rows
 
-from holdfast.bars import open_bars
-from holdfast.kv import Reader
+from holdfast.doors import read_bars, read_kv
 from holdfast.spark.pipelines import read, run, status
 
 STORES = Goldens("0.1.0")
 
 
-def test_a_pipeline_goes_on_where_0_1_0_ended(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_pipeline_continues_where_0_1_0_ended(spark: SparkSession, tmp_path: Path) -> None:
     expected = STORES.expected["pipeline"]
     path = STORES.unpack("pipeline", tmp_path)
     move_parquet(path / "archive", expected["written_at"], path)
@@ -37,9 +36,9 @@ def test_a_pipeline_goes_on_where_0_1_0_ended(spark: SparkSession, tmp_path: Pat
 
 def sinks_of(path: Path) -> dict[str, Any]:
     """What the sinks hold, in the order in which expected.json has it."""
-    with Reader.open(str(path / "prices"), lazy=True) as reader:
+    with read_kv(str(path / "prices"), lazy=True) as reader:
         prices = {key.decode(): value.decode() for key, value in reader.items()}
-    with open_bars(path / "bars", read_only=True) as guest:
+    with read_bars(path / "bars") as guest:
         bars = {key: bars_of(guest, key) for key in guest.buckets()}
     letters = entries(path / "state" / "dead-letters")
     return {

@@ -40,6 +40,6 @@ def test_every_key_and_format_is_on_the_page() -> None:
     text = PAGE.read_text(encoding="utf-8")
     for kind, keys in _KEYS.items():
         for key in keys.split():
-            told = f"`[{key}" if not kind and key in _KEYS else f"`{key}`"
-            assert told in text, key
+            entry = f"`[{key}" if not kind and key in _KEYS else f"`{key}`"
+            assert entry in text, key
     assert not [format for format in (*SOURCES, *SINKS) if f"`{format}`" not in text]

@@ -53,7 +53,7 @@ def test_every_payload_is_good_or_bad_for_a_reason(spark: SparkSession) -> None:
         good = {row["_index"] for row in found.good.collect()}
         assert found.bad is not None
         letters = [json.loads(row["payload"]) for row in found.bad.collect()]
-        verdicts = dict.fromkeys(good) | {told["index"]: told["reason"] for told in letters}
+        verdicts = dict.fromkeys(good) | {letter["index"]: letter["reason"] for letter in letters}
         assert verdicts == dict(enumerate(cases.values())), kind
         assert len(good) + len(letters) == len(cases)
         for letter in letters:
@@ -62,7 +62,7 @@ def test_every_payload_is_good_or_bad_for_a_reason(spark: SparkSession) -> None:
             assert "\n" not in letter["payload"]
 
 
-def test_a_deleted_key_is_no_bad_row(spark: SparkSession) -> None:
+def test_a_deleted_key_does_not_count_as_a_bad_row(spark: SparkSession) -> None:
     changes = [(b"a", b'{"n":1}', 1, False), (b"b", None, 2, True), (b"c", b"?", 3, False)]
     frame = spark.createDataFrame(
         changes, "key BINARY, value BINARY, sequence BIGINT, deleted BOOLEAN"

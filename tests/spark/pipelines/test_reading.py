@@ -37,20 +37,20 @@ def test_a_module_is_the_same_tables_as_toml(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "told"),
+    ("name", "text", "message"),
     [
         ("a.toml", "name = ", "correct the TOML: "),
         ("a.yaml", "", "name it .toml or .py"),
         ("a.py", "1 / 0", "the module fails: ZeroDivisionError"),
-        ("a.py", "", "hold one Pipeline in a variable of the module, not 0"),
+        ("a.py", "", "the module needs one variable with a Pipeline, not 0"),
     ],
 )
-def test_what_cannot_be_read_is_told(tmp_path: Path, name: str, text: str, told: str) -> None:
-    with pytest.raises(InvalidError, match=told):
+def test_an_unreadable_file_is_reported(tmp_path: Path, name: str, text: str, message: str) -> None:
+    with pytest.raises(InvalidError, match=message):
         read_tables(write(tmp_path / name, text))
 
 
-def test_a_file_that_is_not_there_can_be_made(tmp_path: Path) -> None:
+def test_a_missing_file_can_be_created(tmp_path: Path) -> None:
     for name in ("a.toml", "a.py"):
         with pytest.raises(
             FileNotFoundError, match=r"`holdfast pipeline init .*a\.toml` writes one"
@@ -61,7 +61,7 @@ def test_a_file_that_is_not_there_can_be_made(tmp_path: Path) -> None:
         read_tables(tmp_path / "loop.toml")
 
 
-def test_a_name_is_given_once() -> None:
+def test_a_source_name_is_unique() -> None:
     pipeline = Pipeline("p", checkpoint="c")
     pipeline.source("a", format="rate")
     with pytest.raises(ValueError, match="there is a 'a' already"):

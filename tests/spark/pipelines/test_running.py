@@ -16,8 +16,8 @@ from tests.spark.pipelines.samples import (
 )
 
 from holdfast.disk import OsDisk
+from holdfast.doors import open_kv, open_log
 from holdfast.errors import HoldfastError, LockedError
-from holdfast.kv import Db
 from holdfast.logs.retention import Retention
 from holdfast.logs.shanghai import ShanghaiLog
 from holdfast.spark.pipelines import Batch, ChangedError, Trigger, read, run, status
@@ -56,7 +56,9 @@ pipeline.sink("shouts", view="shouted", format="holdfast-log", path="shouts")
 """
 
 
-def test_sinks_and_dead_letters_go_on_where_they_were(spark: SparkSession, tmp_path: Path) -> None:
+def test_sinks_and_dead_letters_continue_where_they_were(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     """What is in all four sinks, test_exactly_once looks at."""
     write_ticks(tmp_path / "ticks-log", 1, 60)
     tables = FOUR_SINKS.split("\n[")
@@ -94,13 +96,13 @@ def test_sinks_and_dead_letters_go_on_where_they_were(spark: SparkSession, tmp_p
 
 
 def test_a_function_over_changes_of_a_store(spark: SparkSession, tmp_path: Path) -> None:
-    with Db.open(str(tmp_path / "store")) as db:
+    with open_kv(str(tmp_path / "store"), create=True) as db:
         db.write({b"a": b"one", b"b": b"two"}).result()
         db.delete(b"a").result()
     declared = read(write(tmp_path / "shout.py", MODULE))
     run(spark, declared, trigger=Trigger("once"))
     assert entries(tmp_path / "shouts") == [b"ONE", b"TWO"]
-    with Db.open(str(tmp_path / "store")) as db:
+    with open_kv(str(tmp_path / "store"), create=True) as db:
         db.put(b"c", b"three").result()
     (lag,) = status(declared).sinks[0].lags
     assert lag.behind is not None
@@ -109,7 +111,9 @@ def test_a_function_over_changes_of_a_store(spark: SparkSession, tmp_path: Path)
     assert entries(tmp_path / "shouts") == [b"ONE", b"TWO", b"THREE"]
 
 
-def test_what_cannot_go_on_stops_and_says_what_to_do(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_pipeline_that_cannot_continue_stops_with_advice(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     write_ticks(tmp_path / "ticks-log", 1, 40)
     declared = read(write(tmp_path / "copy.toml", COPY))
     with closing(ShanghaiLog(OsDisk(tmp_path / "ticks-log"))) as log:
@@ -119,20 +123,20 @@ def test_what_cannot_go_on_stops_and_says_what_to_do(spark: SparkSession, tmp_pa
     write_ticks(tmp_path / "ticks-log", 41, 50)
 
     with (
-        closing(ShanghaiLog(OsDisk(tmp_path / "copy"))),
+        open_log(tmp_path / "copy"),
         pytest.raises(LockedError, match=r"^sink\.copy: .*owned by process"),
     ):
         run(spark, declared)
     with closing(ShanghaiLog(OsDisk(tmp_path / "ticks-log"))) as log:
         log.rotate()
         log.append([b"x"])
-        log.compact(Retention(before=51))
+        log.trim(Retention(before=51))
         assert log.first_index > 41
-    with pytest.raises(HoldfastError, match="were removed before they were read; set failOnData"):
+    with pytest.raises(HoldfastError, match="were deleted before they were read; set failOnData"):
         run(spark, declared)
 
 
-def test_a_writer_beside_a_kv_sink_goes_on(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_writer_beside_a_kv_sink_continues(spark: SparkSession, tmp_path: Path) -> None:
     """A batch is a bulk load, which has no epoch: it fences nobody, and nobody fences it."""
     write_ticks(tmp_path / "ticks-log", 1, 10)
     keyed = COPY.replace('columns = "payload", ', "").replace('from = "ticks"', 'from = "keyed"')
@@ -145,7 +149,7 @@ sql = "SELECT cast(index AS STRING) AS key, payload AS value FROM ticks"
     ).replace('format = "holdfast-log"\npath = "copy"', 'format = "holdfast-kv"\npath = "copy"')
     declared = read(write(tmp_path / "copy.toml", keyed))
     run(spark, declared)
-    with Db.open(str(tmp_path / "copy")) as db:
+    with open_kv(str(tmp_path / "copy"), create=True) as db:
 
         def beside(batch: Batch) -> None:
             db.put(b"beside", str(batch.batch).encode()).result()
@@ -155,7 +159,7 @@ sql = "SELECT cast(index AS STRING) AS key, payload AS value FROM ticks"
 
         write_ticks(tmp_path / "ticks-log", 11, 20)
         run(spark, declared, trigger=Trigger("continuous", 100), on_batch=beside)
-    with Db.open(str(tmp_path / "copy")) as db:
+    with open_kv(str(tmp_path / "copy"), create=True) as db:
         found = dict(db.items())
     assert found.pop(b"beside") == b"2"
     assert sorted(map(int, found)) == list(range(1, 31))

@@ -10,9 +10,8 @@ import pytest
 from pyspark.sql import SparkSession
 from tests.spark.pipelines.samples import entries, write, write_ticks
 
-from holdfast.bars import open_bars
+from holdfast.doors import open_bars, open_kv
 from holdfast.errors import HoldfastError
-from holdfast.kv import Db
 from holdfast.spark.pipelines import Batch, ChangedError, InvalidError, Trigger, read, run, validate
 
 JOINED = (
@@ -69,7 +68,7 @@ def file(tmp_path: Path) -> Path:
     put(tmp_path, "7")
     rows = np.zeros(1, [("Epoch", "<i8"), ("Close", "<f8")])
     rows["Epoch"], rows["Close"] = 1_609_459_200, 5
-    with open_bars(tmp_path / "bars") as store:
+    with open_bars(tmp_path / "bars", create=True) as store:
         for symbol in "AB":
             store.write(rows, "1D", "CLOSE", symbol=symbol)
     return write(tmp_path / "joined.toml", JOINED)
@@ -80,7 +79,7 @@ def write_names(path: Path, columns: dict[str, list[str]]) -> None:
 
 
 def put(path: Path, price: str) -> None:
-    with Db.open(str(path / "prices")) as db:
+    with open_kv(str(path / "prices"), create=True) as db:
         db.write({b"A": price.encode(), b"B": price.encode()}).result()
 
 
@@ -109,16 +108,18 @@ def test_rows_are_joined_with_what_was_there_at_the_start(
         run(spark, read(write(file, other)))
 
 
-def test_a_table_that_is_gone_stops_it(spark: SparkSession, tmp_path: Path, file: Path) -> None:
+def test_a_missing_table_stops_the_pipeline(
+    spark: SparkSession, tmp_path: Path, file: Path
+) -> None:
     shutil.rmtree(tmp_path / "prices" / "manifest")
-    with pytest.raises(HoldfastError, match=r"^sink\.lines: .*holds no kv store"):
+    with pytest.raises(HoldfastError, match=r"^sink\.lines: .*no kv store in"):
         run(spark, read(file))
     shutil.rmtree(tmp_path / "prices")
     (tmp_path / "names" / "part.parquet").unlink()
-    with pytest.raises(InvalidError, match=r"table\.prices\.path: there is nothing at"):
+    with pytest.raises(InvalidError, match=r"table\.prices\.path: .* does not exist"):
         read(file)
     wrong = JOINED.replace('"1D"', '"1H"').replace("[step.priced]", "[step.names]")
     found = {problem.key: problem.what for problem in validate(spark, write(file, wrong))}
-    assert found["step.names"] == "name it otherwise: names is a source or a table already"
+    assert found["step.names"] == "use another name: names is a source or a table already"
     assert found["table.names"].startswith("[UNABLE_TO_INFER_SCHEMA]")
     assert "no symbol has 1H/CLOSE" in found["table.closes"]

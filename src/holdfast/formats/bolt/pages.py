@@ -1,4 +1,4 @@
-"""What the pages of a bbolt file are made of.  The page: docs/formats/bolt.md
+"""The layout of the pages of a bbolt file.  The page: docs/formats/bolt.md
 
 file    := meta meta page*                                  integers are little-endian
 page    := id:u64 flags:u16 count:u16 overflow:u32 body     of 1 + overflow times the page size
@@ -19,7 +19,7 @@ Bytes = bytes | bytearray | memoryview
 
 BRANCH, LEAF, META, FREE_LIST = 1, 2, 4, 16  # flags of a page
 IS_BUCKET = 1  # flag of a leaf element
-NO_FREE_LIST = 2**64 - 1  # where bbolt was told not to keep one
+NO_FREE_LIST = 2**64 - 1  # if bbolt is configured to keep none
 COUNT_IN_BODY = 0xFFFF  # a free list's count that does not fit its page header
 PAGE_SIZES = [1 << bits for bits in range(9, 17)]
 KEY_SIZE_MAX = 32768
@@ -47,7 +47,7 @@ class Bucket:
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """What a file holds, and what must be known to commit on top of it."""
+    """The contents of a file, and what a next transaction needs to know."""
 
     txid: int
     page_size: int
@@ -67,7 +67,7 @@ class Meta:
 
     @property
     def offset(self) -> int:
-        """Transactions take turns at the two meta pages, so the last one is never overwritten."""
+        """Transactions alternate between the two meta pages: the last one is never overwritten."""
         return self.txid % 2 * self.page_size
 
 
@@ -82,23 +82,28 @@ def encode_meta(meta: Meta) -> bytes:
 
 def decode_meta(data: Bytes, offset: int) -> Meta | Flaw:
     if offset + META_SIZE > len(data):
-        return Flaw(offset, f"no room for a meta page in a file of {len(data)} bytes")
+        return Flaw(offset, f"a file of {len(data)} bytes is too short for a meta page")
     body = bytes(data[offset + HEADER_SIZE : offset + META_SIZE])
     magic, version, page_size, _, root, _, free_list, high_water, txid = _META.unpack_from(body)
     if magic != _MAGIC:
-        return Flaw(offset, f"no meta page: magic is {magic:#x}")
+        return Flaw(offset, f"invalid meta page: magic is {magic:#x}")
     if ID.unpack_from(body, _META.size)[0] != _fnv1a(body[: _META.size]):
-        return Flaw(offset, "the meta page does not hold its checksum")
+        return Flaw(offset, "the meta page does not match its checksum")
     if version != _VERSION or page_size not in PAGE_SIZES:
-        return Flaw(offset, f"version {version} with pages of {page_size} bytes is not read here")
+        return Flaw(offset, f"version {version} with pages of {page_size} bytes is not supported")
     meta = Meta(page_size, root, free_list, high_water, txid)
     if meta.offset != offset:
-        return Flaw(offset, f"transaction {txid} has nothing to do on this meta page")
+        return Flaw(offset, f"transaction {txid} does not belong on this meta page")
     return meta
 
 
+def meta_pages(data: Bytes, page_size: int) -> bytes:
+    """Return both meta pages as far as they are used.  Each transaction changes them."""
+    return bytes(data[:META_SIZE]) + bytes(data[page_size : page_size + META_SIZE])
+
+
 def find_metas(data: Bytes) -> list[Meta] | Flaw:
-    """The sound meta pages, newest first.  A flaw if there is none."""
+    """Return the valid meta pages, newest first.  A flaw if there are none."""
     first = decode_meta(data, 0)
     sizes = PAGE_SIZES if isinstance(first, Flaw) else [first.page_size]
     second = next((m for size in sizes if isinstance(m := decode_meta(data, size), Meta)), first)
@@ -110,7 +115,7 @@ def find_metas(data: Bytes) -> list[Meta] | Flaw:
 
 
 def _fnv1a(data: bytes) -> int:
-    """FNV-1a of 64 bits."""
+    """Return the 64-bit FNV-1a hash."""
     hash = 0xCBF29CE484222325
     for byte in data:
         hash = (hash ^ byte) * 0x100000001B3 & 0xFFFFFFFFFFFFFFFF

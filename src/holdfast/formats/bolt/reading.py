@@ -1,4 +1,4 @@
-"""Reading a bbolt file.  The page: docs/formats/bolt.md
+"""Read a bbolt file.  The page: docs/formats/bolt.md
 
 Every id, offset and length is checked before it is followed, no page is visited twice, and no
 byte is counted for two values; so nothing that a file holds can make a reader crash, loop or
@@ -36,10 +36,10 @@ _Element = tuple[int, bytes, memoryview]  # flags, key, value
 
 
 def decode(data: Bytes) -> Image | Flaw:
-    """The newest transaction whose meta page is sound, with all its buckets.
+    """Decode the newest transaction whose meta page is valid, with all its buckets.
 
-    A torn meta page falls back to the transaction before, since meta pages are written last.  A
-    sound meta page with an unsound page behind it is a flaw: no crash leaves that.
+    If a meta page is torn, the previous transaction counts, since meta pages are written last.  A
+    valid meta page that refers to an invalid page is a flaw: no crash leaves that.
     """
     metas = find_metas(data)
     if isinstance(metas, Flaw):
@@ -60,7 +60,7 @@ def decode(data: Bytes) -> Image | Flaw:
 
 
 def decode_newest(data: Bytes) -> int | Flaw:
-    """Which transaction `decode` would show, told from the meta pages alone."""
+    """Return the transaction that `decode` would return, by the meta pages alone."""
     metas = find_metas(data)
     return metas if isinstance(metas, Flaw) else metas[0].txid
 
@@ -72,7 +72,7 @@ class _BrokenError(Exception):
 
 
 class _Walk:
-    """All that one meta page refers to."""
+    """The pages that one meta page refers to."""
 
     def __init__(self, view: memoryview, meta: Meta) -> None:
         self._view, self._meta = view, meta
@@ -90,7 +90,7 @@ class _Walk:
             self._check_free_list(meta.free_list)
 
     def _page(self, id: int, kinds: int) -> tuple[int, int, int, memoryview]:
-        """Flags, count, offset and bytes, overflow included, of a page not visited before."""
+        """Return flags, count, offset and bytes, overflow included, of a page not visited yet."""
         size, high_water = self._meta.page_size, self._meta.high_water
         if not 2 <= id < high_water:
             raise _BrokenError(self._meta.offset, f"page {id} of {high_water}")
@@ -100,7 +100,7 @@ class _Walk:
         if own_id != id or flags not in (BRANCH, LEAF, FREE_LIST) or not flags & kinds:
             raise _BrokenError(offset, f"page {id} says it is page {own_id} of kind {flags:#x}")
         if stop > high_water:
-            raise _BrokenError(offset, f"page {id} goes on for {overflow} pages, of {high_water}")
+            raise _BrokenError(offset, f"page {id} has {overflow} more pages, of {high_water}")
         ids = range(id, stop)
         if not self.used.isdisjoint(ids):
             raise _BrokenError(offset, f"page {id} is used twice")
@@ -185,20 +185,20 @@ def _leaf(count: int, offset: int, page: memoryview) -> list[_Element]:
         value, stop = key + key_size, key + key_size + value_size
         left -= key_size + value_size
         if left < 0 or stop > len(page) or flags > IS_BUCKET:
-            raise _BrokenError(offset, f"element {at} is not inside its page, or of flags {flags}")
+            raise _BrokenError(offset, f"element {at} is outside of its page, or has flags {flags}")
         found.append((flags, bytes(page[key:value]), page[value:stop]))
     return found
 
 
 def _branch(count: int, offset: int, page: memoryview) -> list[tuple[bytes, int]]:
-    """The first key of each child, and its page."""
+    """Return the first key of each child, and its page."""
     left, found = _room_for_bodies(count, offset, page), []
     elements = BRANCH_ELEMENT.iter_unpack(page[HEADER_SIZE : len(page) - left])
     for at, (pos, key_size, child) in enumerate(elements):
         key = HEADER_SIZE + at * ELEMENT_SIZE + pos
         left -= key_size
         if left < 0 or key + key_size > len(page):
-            raise _BrokenError(offset, f"branch {at} is not inside its page")
+            raise _BrokenError(offset, f"branch {at} is outside of its page")
         found.append((bytes(page[key : key + key_size]), child))
     return found
 

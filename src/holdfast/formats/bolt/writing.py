@@ -1,14 +1,16 @@
-"""Writing a bbolt file, whole or one transaction more.  The page: docs/formats/bolt.md
+"""Write a bbolt file: a whole one, or one more transaction.  The page: docs/formats/bolt.md
 
-A transaction writes all of its buckets to pages that the one before does not refer to; when those
-are durable, one meta page makes them the contents.  Cut off anywhere, the file holds the
-transaction before.  Once it is durable the other meta page becomes its twin, so that either of them
-may rot.
+A transaction writes all of its buckets to pages that the previous one does not refer to.  When they
+are durable, one meta page makes them the contents.  After a crash at any point before that, the
+file holds the previous transaction.  Then the other meta page becomes a copy, so that either may be
+damaged.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
+
+import numpy as np
 
 from holdfast.formats.bolt.pages import (
     BRANCH,
@@ -36,7 +38,7 @@ _SIZE_MIN = 32 * 1024
 _DOUBLED_MAX = 16 * 2**20  # files grow by doubling up to here, then by as much
 _KEYS_PER_PAGE_MIN = 2
 _NESTED_MAX = 32
-_FIRST_PAGE = 2  # behind the meta pages
+_FIRST_PAGE = 2  # after the meta pages
 
 Element = tuple[int, bytes, bytes]  # flags, key, value
 _T = TypeVar("_T")
@@ -55,9 +57,11 @@ class Commit:
 
 
 def encode(buckets: Mapping[bytes, Bucket], txid: int = 1, page_size: int = 4096) -> bytes:
-    """A whole file.  Both meta pages refer to these buckets: there was nothing before."""
+    """Encode a whole file.  Both meta pages refer to these buckets: nothing was before them."""
     if page_size not in PAGE_SIZES or not 1 <= txid < 2**64:
-        raise ValueError(f"pages are of {PAGE_SIZES} bytes, and transactions count from 1")
+        raise ValueError(
+            f"invalid page_size or txid; pages have {PAGE_SIZES} bytes, transactions start at 1"
+        )
     plan = _Plan(page_size, _FIRST_PAGE, frozenset())
     meta = plan.lay_out(buckets, txid)
     metas = [(m.offset, encode_meta(m)) for m in _twins(meta)]
@@ -68,7 +72,7 @@ def encode(buckets: Mapping[bytes, Bucket], txid: int = 1, page_size: int = 4096
 
 
 def commit(image: Image, buckets: Mapping[bytes, Bucket]) -> Commit:
-    """The next transaction on top of `image`: all of its buckets are these from then on."""
+    """Encode the next transaction after `image`, which replaces all buckets by these."""
     plan = _Plan(image.page_size, image.high_water, image.used)
     meta = plan.lay_out(buckets, image.txid + 1)
     size = _file_size(image.size, meta.high_water * meta.page_size)
@@ -85,7 +89,7 @@ def commit(image: Image, buckets: Mapping[bytes, Bucket]) -> Commit:
 
 
 def _twins(meta: Meta) -> tuple[Meta, Meta]:
-    """The meta page, and one that leads to the same contents from the other place."""
+    """Return the meta page, and one in the other place that refers to the same contents."""
     return meta, replace(meta, txid=meta.txid - 1)
 
 
@@ -94,7 +98,7 @@ class _Plan:
 
     def __init__(self, page_size: int, high_water: int, taken: frozenset[int]) -> None:
         self._page_size, self._high_water = page_size, high_water
-        self._free = [id for id in range(_FIRST_PAGE, high_water) if id not in taken]
+        self._free = _runs(sorted(set(range(_FIRST_PAGE, high_water)) - taken))
         self._pages: dict[int, bytes] = {}
         self.used: set[int] = set()
 
@@ -107,7 +111,7 @@ class _Plan:
         return [(id * self._page_size, self._pages[id]) for id in sorted(self._pages)]
 
     def _bucket(self, bucket: Bucket, depth: int = 1) -> bytes:
-        """The value that stands for a bucket: all of it if it is small, or its root page."""
+        """Return the value of a bucket: all of it if it is small, else its root page."""
         if depth > _NESTED_MAX:
             raise ValueError(f"buckets nested deeper than {_NESTED_MAX}")
         elements: list[Element] = []
@@ -125,7 +129,7 @@ class _Plan:
         return BUCKET.pack(self._tree(elements), bucket.sequence)
 
     def _tree(self, elements: Sequence[Element]) -> int:
-        """Leaf pages, and branch pages above them until one is left: the root."""
+        """Add leaf pages, and branch pages above them until one is left: the root."""
         level = [
             (group[0][1] if group else b"", self._put(LEAF, len(group), _leaf(group)))
             for group in self._groups(elements, [len(k) + len(v) for _, k, v in elements])
@@ -138,7 +142,9 @@ class _Plan:
         return level[0][1]
 
     def _groups(self, elements: Sequence[_T], body_sizes: Sequence[int]) -> list[Sequence[_T]]:
-        """Cut at half a page where all does not fit one, with a few keys on each: as bbolt does."""
+        """Split the keys at half a page if they do not fit one page, with a few keys on each, as
+        bbolt does.
+        """
         groups, begin = [], 0
         room = self._page_size - HEADER_SIZE
         sizes = [ELEMENT_SIZE + size for size in body_sizes]
@@ -155,14 +161,17 @@ class _Plan:
         return [*groups, elements[begin:]]
 
     def _free_list(self) -> int:
-        """What is below the high water mark and not of this transaction, this list included."""
+        """Return the pages below the high water mark that this transaction, with this list, does
+        not use.
+        """
         count_max = self._high_water - _FIRST_PAGE - len(self.used)
         id = self._take(self._pages_for((1 + count_max) * ID.size))
-        free = [i for i in range(_FIRST_PAGE, self._high_water) if i not in self.used]
+        free = sorted(set(range(_FIRST_PAGE, self._high_water)) - self.used)
         count, ids = len(free), free
         if count >= COUNT_IN_BODY:
             count, ids = COUNT_IN_BODY, [count, *free]
-        self._fill(id, FREE_LIST, count, b"".join(map(ID.pack, ids)), (1 + count_max) * ID.size)
+        body = np.array(ids, "<u8").tobytes()
+        self._fill(id, FREE_LIST, count, body, (1 + count_max) * ID.size)
         return id
 
     def _put(self, flags: int, count: int, body: bytes) -> int:
@@ -179,13 +188,10 @@ class _Plan:
         return -(-(HEADER_SIZE + body_size) // self._page_size)
 
     def _take(self, count: int) -> int:
-        """The first free run of so many pages, or new ones."""
-        run = 0
-        for at, id in enumerate(self._free):
-            run = run + 1 if run and self._free[at - 1] == id - 1 else 1
-            if run == count:
-                del self._free[at + 1 - count : at + 1]
-                first = id + 1 - count
+        """Return the first free run of so many pages, or new pages."""
+        for at, (first, length) in enumerate(self._free):
+            if length >= count:
+                self._free[at] = first + count, length - count
                 break
         else:
             first, self._high_water = self._high_water, self._high_water + count
@@ -193,13 +199,23 @@ class _Plan:
         return first
 
 
+def _runs(ids: list[int]) -> list[tuple[int, int]]:
+    """Return the first page and the length of each run of pages.  There are few of them."""
+    places = np.array(ids, np.int64)
+    begins = np.flatnonzero(np.diff(places, prepend=-1) != 1)
+    lengths = np.diff(begins, append=len(places))
+    return list(zip(places[begins].tolist(), lengths.tolist(), strict=True))
+
+
 def _leaf(elements: Sequence[Element]) -> bytes:
-    """The body of a leaf page.  A body lies `pos` bytes behind the start of its element."""
+    """Encode the body of a leaf page.  A body is `pos` bytes after the start of its element."""
     heads, bodies = [], []
     pos = ELEMENT_SIZE * len(elements)
     for flags, key, value in elements:
         if not 0 < len(key) <= KEY_SIZE_MAX or len(value) > VALUE_SIZE_MAX:
-            raise ValueError(f"a key takes 1 to {KEY_SIZE_MAX} bytes, a value {VALUE_SIZE_MAX}")
+            raise ValueError(
+                f"a key takes 1 to {KEY_SIZE_MAX} bytes, a value at most {VALUE_SIZE_MAX}"
+            )
         heads.append(LEAF_ELEMENT.pack(flags, pos, len(key), len(value)))
         bodies += [key, value]
         pos += len(key) + len(value) - ELEMENT_SIZE
@@ -215,7 +231,7 @@ def _branch(children: Sequence[tuple[bytes, int]]) -> bytes:
 
 
 def _file_size(size: int, size_min: int) -> int:
-    """As bbolt lets a file grow: seldom, so that few transactions change its size."""
+    """Return the size that bbolt gives a file: it grows seldom, so few transactions change it."""
     if size_min <= size:
         return size
     if size_min <= _DOUBLED_MAX:

@@ -7,7 +7,14 @@ stores read, `manifest.edit()` a Draft to change and freeze, `describe(id, info)
 from holdfast.formats.manifest.checks import BASE_STEP, EPOCH_MAX
 from holdfast.formats.manifest.codec import decode_manifest, encode_manifest
 from holdfast.formats.manifest.draft import Draft, describe
-from holdfast.formats.manifest.manifest_pb2 import Job, JobKind, Snapshot, SstInfo, Transaction
+from holdfast.formats.manifest.manifest_pb2 import (
+    Job,
+    JobKind,
+    Snapshot,
+    SstInfo,
+    Transaction,
+    Writer,
+)
 from holdfast.formats.manifest.view import Manifest, Run
 
 __all__ = [
@@ -21,6 +28,7 @@ __all__ = [
     "Snapshot",
     "SstInfo",
     "Transaction",
+    "Writer",
     "decode_manifest",
     "describe",
     "encode_manifest",

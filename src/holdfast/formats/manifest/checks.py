@@ -1,4 +1,4 @@
-"""What every manifest holds, or is not one.
+"""The rules that every valid manifest keeps.
 
 `flaw` names the first rule that a message breaks: on decoding that is corruption, on freezing a
 draft it is the caller's mistake.  That the SSTs of a run are in order is checked when they are put
@@ -17,19 +17,19 @@ Ids = npt.NDArray[np.uint64]
 
 ID_SIZE = 16
 BASE_STEP = 1 << 32
-# Every epoch costs a manifest, so no store gets here; a wild one would shut all others out.
+# Every epoch costs a manifest, so no store gets here; an invalid one would fence all writers.
 EPOCH_MAX = 1 << 48
 PARALLEL_WRITES_MAX = 1 << 16
 
 
 def sst_ids(message: Manifest) -> Ids:
-    """The ids of all SSTs, in their order."""
+    """Return the ids of all SSTs, in their order."""
     ssts = message.leveled_ssts
     return np.fromiter(map(attrgetter("id"), ssts), np.uint64, len(ssts))
 
 
 def flaw(message: Manifest, ids: Ids) -> str | None:
-    """Why this is no manifest; None if it is one."""
+    """Return why a manifest is not valid; None if it is."""
     return next(filter(None, (check(message, ids) for check in _CHECKS)), None)
 
 
@@ -45,7 +45,7 @@ def _scalars(message: Manifest, ids: Ids) -> str | None:
 
 def _ssts(message: Manifest, ids: Ids) -> str | None:
     if message.next_sst_base % BASE_STEP or not message.next_sst_base:
-        return f"next SST base {message.next_sst_base} is no multiple of 2^32"
+        return f"next SST base {message.next_sst_base} is not a multiple of 2^32"
     if len(ids) and not 0 < ids.min() <= ids.max() < message.next_sst_base:
         return "an SST id that no job was given"
     ordered = np.sort(ids)

@@ -24,30 +24,43 @@ FRAME_VERSION = 1
 FRAME = struct.Struct("<8sH2xIQ")
 SIZE_MAX = 1 << 28  # of the protobuf: a few million SSTs
 _CRC = slice(12, 16)
+SLATEDB_VERSIONS = (1, 2)
 
 
 def encode_manifest(manifest: Manifest, unique_id: bytes) -> bytes:
-    """The object to write; `unique_id` makes it unlike any other."""
+    """Return the object to write; `unique_id` makes it unlike any other."""
     if len(unique_id) != ID_SIZE:
-        raise ValueError(f"a unique id of {len(unique_id)} bytes; it has {ID_SIZE}")
-    # Messages written one after the other are merged by whoever reads them, and the last id wins:
-    # so the id needs neither a copy of the message nor a change to it.
+        raise ValueError(f"the unique id has {len(unique_id)} bytes; expected {ID_SIZE}")
+    # A reader merges messages that follow each other, and the last id counts.  So adding the id
+    # needs no copy and no change of the message.
     stamp = pb.Manifest(unique_id=unique_id).SerializeToString()
     body = manifest.serialized() + stamp
     if len(body) > SIZE_MAX:
-        raise ValueError(f"a manifest of {len(body)} bytes; the most is {SIZE_MAX}")
+        raise ValueError(f"the manifest has {len(body)} bytes; at most {SIZE_MAX} fit")
     data = bytearray(FRAME.pack(MAGIC, FRAME_VERSION, 0, len(body)) + body)
     data[_CRC] = _crc(data).to_bytes(4, "little")
     return bytes(data)
 
 
+def refuse_slatedb(data: bytes | memoryview, where: str) -> None:
+    """Raise UnsupportedError if this is a manifest of SlateDB: it begins with a 16-bit version."""
+    version = int.from_bytes(data[:2], "big")
+    if version in SLATEDB_VERSIONS:
+        raise UnsupportedError(
+            f"a SlateDB database, not a kv store of Holdfast: {where} is a SlateDB manifest of "
+            f"version {version}; read it with SlateDB, and load the rows with `holdfast kv load`"
+        )
+
+
 def decode_manifest(data: bytes | memoryview, *, where: str = "manifest") -> Manifest:
-    """The manifest in these bytes; `where` names them in the error, if any."""
+    """Return the manifest in these bytes; `where` names them in the error, if any."""
     if len(data) < FRAME.size:
+        refuse_slatedb(data, where)
         raise CorruptError(where, 0, f"a manifest cut to {len(data)} bytes")
     magic, version, crc, length = FRAME.unpack_from(data)
     if magic != MAGIC:
-        raise CorruptError(where, 0, "no manifest: it does not begin with its magic")
+        refuse_slatedb(data, where)
+        raise CorruptError(where, 0, "not a manifest: it does not begin with the magic bytes")
     if length != len(data) - FRAME.size or length > SIZE_MAX:
         raise CorruptError(where, 16, f"a message of {length} bytes in a file of {len(data)}")
     if _crc(data) != crc:

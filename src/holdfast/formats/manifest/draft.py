@@ -29,7 +29,7 @@ Frozen = TypeVar("Frozen")
 
 
 def describe(sst_id: int, info: Info) -> SstInfo:
-    """What a manifest says of an SST, from its footer."""
+    """Return the entry of a manifest for an SST, from its footer."""
     return SstInfo(
         id=sst_id,
         first_key=info.first_key,
@@ -45,7 +45,7 @@ def describe(sst_id: int, info: Info) -> SstInfo:
 
 
 class Draft(Generic[Frozen]):
-    """A copy of a manifest that nobody else sees until it is frozen."""
+    """A private copy of a manifest, until it is frozen."""
 
     def __init__(
         self, message: Manifest, ids: Ids, freeze: Callable[[Manifest, Ids], Frozen]
@@ -54,13 +54,13 @@ class Draft(Generic[Frozen]):
         self._epochs = message.writer_epoch, message.compactor_epoch
 
     def add_snapshot(self, id: bytes, manifest_id: int, expire_time_s: int) -> None:
-        """Keep this manifest's state readable until then; 0 is for ever."""
+        """Keep this manifest's state readable until then; 0: without limit."""
         self.message.snapshots.add(
             id=id, manifest_id=manifest_id, snapshot_expire_time_s=expire_time_s
         )
 
     def drop_snapshot(self, id: bytes) -> bool:
-        """Whether there was such a snapshot."""
+        """Drop a snapshot; return whether it existed."""
         return _drop(self.message.snapshots, id)
 
     def add_job(
@@ -72,7 +72,7 @@ class Draft(Generic[Frozen]):
         expires_ms: int,
         compactor_epoch: int = 0,
     ) -> int:
-        """Register a job; return the base of its SST ids, which nobody else is given."""
+        """Register a job; return the base of its SST ids, which no other job gets."""
         base = self.message.next_sst_base
         self.message.next_sst_base = base + BASE_STEP
         self.message.jobs.add(
@@ -86,11 +86,11 @@ class Draft(Generic[Frozen]):
         return base
 
     def drop_job(self, id: bytes) -> bool:
-        """Whether there was such a job."""
+        """Drop a job; return whether it existed."""
         return _drop(self.message.jobs, id)
 
     def set_transaction(self, query_id: str, batch_id: int) -> None:
-        """Note the last committed batch of a stream."""
+        """Record the last committed batch of a stream."""
         for transaction in self.message.transactions:
             if transaction.query_id == query_id:
                 transaction.batch_id = batch_id
@@ -106,7 +106,9 @@ class Draft(Generic[Frozen]):
         """Take these SSTs out of L0 and of all runs."""
         found = np.flatnonzero(np.isin(self._ids, np.array(list(ids), np.uint64)))
         if len(found) != len(set(ids)):
-            raise ValueError(f"{len(set(ids)) - len(found)} of {len(set(ids))} SSTs are not there")
+            raise ValueError(
+                f"{len(set(ids)) - len(found)} of {len(set(ids))} SSTs are not in the manifest"
+            )
         if not len(found):
             return
         owners = np.searchsorted(self._starts(), found, "right") - 1
@@ -120,7 +122,7 @@ class Draft(Generic[Frozen]):
                 del self.message.sorted_runs[number]
 
     def add_run(self, run_id: int, ssts: Sequence[SstInfo], at: int = 0) -> None:
-        """A new run at this place among the runs: those before it are newer."""
+        """Insert a run at this place among the runs: those before it are newer."""
         if not ssts:
             raise ValueError("a run without SSTs")
         _check_order(ssts)
@@ -141,16 +143,16 @@ class Draft(Generic[Frozen]):
             self._insert(number, place, [sst])
 
     def freeze(self) -> Frozen:
-        """The manifest that this draft has become.  The draft must not be used after that."""
+        """Return the manifest of this draft.  The draft must not be used after that."""
         if len(self._ids) != len(self.message.leveled_ssts):
-            raise ValueError("SSTs that were not put in or taken out by a draft's moves")
+            raise ValueError("SSTs were changed without the methods of the draft")
         why = self._jump() or flaw(self.message, self._ids)
         if why:
-            raise ValueError(f"no manifest: {why}")
+            raise ValueError(f"invalid manifest: {why}")
         return self._freeze(self.message, self._ids)
 
     def _jump(self) -> str | None:
-        """Who takes over goes up by one, and nobody ever goes back."""
+        """Check an epoch: it stays, or goes up by one."""
         now = self.message.writer_epoch, self.message.compactor_epoch
         for name, old, new in zip(("writer", "compactor"), self._epochs, now, strict=True):
             if new - old not in (0, 1):
@@ -158,13 +160,13 @@ class Draft(Generic[Frozen]):
         return None
 
     def _starts(self) -> list[int]:
-        """Where each run begins in leveled_ssts."""
+        """Return where each run begins in leveled_ssts."""
         counts = [run.sst_count for run in self.message.sorted_runs]
         stop = len(self.message.leveled_ssts)
         return [stop - sum(counts[i:]) for i in range(len(counts))]
 
     def _range(self, number: int) -> range:
-        """Which of leveled_ssts are in run `number`."""
+        """Return which of leveled_ssts are in run `number`."""
         start = self._starts()[number]
         return range(start, start + self.message.sorted_runs[number].sst_count)
 

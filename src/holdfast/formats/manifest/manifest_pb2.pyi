@@ -17,7 +17,7 @@ COMPACTION: JobKind
 BULK_LOAD: JobKind
 
 class Manifest(_message.Message):
-    __slots__ = ("manifest_format_version", "writer_epoch", "compactor_epoch", "wal_id_last_compacted", "wal_id_last_seen", "leveled_ssts", "snapshots", "unique_id", "max_parallel_writes", "sorted_runs", "next_sst_base", "jobs", "wal_gc_boundary", "manifest_gc_boundary", "gc_min_age_ms", "last_seq", "transactions", "created_ms")
+    __slots__ = ("manifest_format_version", "writer_epoch", "compactor_epoch", "wal_id_last_compacted", "wal_id_last_seen", "leveled_ssts", "snapshots", "unique_id", "max_parallel_writes", "sorted_runs", "next_sst_base", "jobs", "wal_gc_boundary", "manifest_gc_boundary", "gc_min_age_ms", "last_seq", "transactions", "created_ms", "writer")
     MANIFEST_FORMAT_VERSION_FIELD_NUMBER: _ClassVar[int]
     WRITER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     COMPACTOR_EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -36,6 +36,7 @@ class Manifest(_message.Message):
     LAST_SEQ_FIELD_NUMBER: _ClassVar[int]
     TRANSACTIONS_FIELD_NUMBER: _ClassVar[int]
     CREATED_MS_FIELD_NUMBER: _ClassVar[int]
+    WRITER_FIELD_NUMBER: _ClassVar[int]
     manifest_format_version: int
     writer_epoch: int
     compactor_epoch: int
@@ -54,7 +55,26 @@ class Manifest(_message.Message):
     last_seq: int
     transactions: _containers.RepeatedCompositeFieldContainer[Transaction]
     created_ms: int
-    def __init__(self, manifest_format_version: _Optional[int] = ..., writer_epoch: _Optional[int] = ..., compactor_epoch: _Optional[int] = ..., wal_id_last_compacted: _Optional[int] = ..., wal_id_last_seen: _Optional[int] = ..., leveled_ssts: _Optional[_Iterable[_Union[SstInfo, _Mapping]]] = ..., snapshots: _Optional[_Iterable[_Union[Snapshot, _Mapping]]] = ..., unique_id: _Optional[bytes] = ..., max_parallel_writes: _Optional[int] = ..., sorted_runs: _Optional[_Iterable[_Union[SortedRun, _Mapping]]] = ..., next_sst_base: _Optional[int] = ..., jobs: _Optional[_Iterable[_Union[Job, _Mapping]]] = ..., wal_gc_boundary: _Optional[int] = ..., manifest_gc_boundary: _Optional[int] = ..., gc_min_age_ms: _Optional[int] = ..., last_seq: _Optional[int] = ..., transactions: _Optional[_Iterable[_Union[Transaction, _Mapping]]] = ..., created_ms: _Optional[int] = ...) -> None: ...
+    writer: Writer
+    def __init__(self, manifest_format_version: _Optional[int] = ..., writer_epoch: _Optional[int] = ..., compactor_epoch: _Optional[int] = ..., wal_id_last_compacted: _Optional[int] = ..., wal_id_last_seen: _Optional[int] = ..., leveled_ssts: _Optional[_Iterable[_Union[SstInfo, _Mapping]]] = ..., snapshots: _Optional[_Iterable[_Union[Snapshot, _Mapping]]] = ..., unique_id: _Optional[bytes] = ..., max_parallel_writes: _Optional[int] = ..., sorted_runs: _Optional[_Iterable[_Union[SortedRun, _Mapping]]] = ..., next_sst_base: _Optional[int] = ..., jobs: _Optional[_Iterable[_Union[Job, _Mapping]]] = ..., wal_gc_boundary: _Optional[int] = ..., manifest_gc_boundary: _Optional[int] = ..., gc_min_age_ms: _Optional[int] = ..., last_seq: _Optional[int] = ..., transactions: _Optional[_Iterable[_Union[Transaction, _Mapping]]] = ..., created_ms: _Optional[int] = ..., writer: _Optional[_Union[Writer, _Mapping]] = ...) -> None: ...
+
+class Writer(_message.Message):
+    __slots__ = ("epoch", "host", "pid", "process", "program", "opened_ms", "lease")
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    HOST_FIELD_NUMBER: _ClassVar[int]
+    PID_FIELD_NUMBER: _ClassVar[int]
+    PROCESS_FIELD_NUMBER: _ClassVar[int]
+    PROGRAM_FIELD_NUMBER: _ClassVar[int]
+    OPENED_MS_FIELD_NUMBER: _ClassVar[int]
+    LEASE_FIELD_NUMBER: _ClassVar[int]
+    epoch: int
+    host: str
+    pid: int
+    process: str
+    program: str
+    opened_ms: int
+    lease: bytes
+    def __init__(self, epoch: _Optional[int] = ..., host: _Optional[str] = ..., pid: _Optional[int] = ..., process: _Optional[str] = ..., program: _Optional[str] = ..., opened_ms: _Optional[int] = ..., lease: _Optional[bytes] = ...) -> None: ...
 
 class SstInfo(_message.Message):
     __slots__ = ("id", "first_key", "filter_offset", "filter_len", "block_meta_offset", "block_meta_len", "size", "row_count", "max_seq", "last_key")

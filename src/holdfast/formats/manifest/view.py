@@ -8,7 +8,7 @@
     manifest.sst_ids                                        of L0 and of all runs, a uint64 array
     manifest.edit() -> Draft                                a private copy, until Draft.freeze()
 
-Nothing is made per SST until it is asked for, so a manifest of 100,000 SSTs is cheap to hold.
+Objects for single SSTs are created when needed, so a manifest of 100,000 SSTs takes little memory.
 """
 
 from bisect import bisect_left, bisect_right
@@ -18,7 +18,13 @@ from operator import attrgetter, lt
 from holdfast.errors import CorruptError
 from holdfast.formats.manifest.checks import BASE_STEP, Ids, flaw, sst_ids
 from holdfast.formats.manifest.draft import Draft
-from holdfast.formats.manifest.manifest_pb2 import Job, Snapshot, SstInfo, Transaction
+from holdfast.formats.manifest.manifest_pb2 import (
+    Job,
+    Snapshot,
+    SstInfo,
+    Transaction,
+    Writer,
+)
 from holdfast.formats.manifest.manifest_pb2 import Manifest as Message
 
 FORMAT_VERSION = 1
@@ -53,11 +59,11 @@ class Run:
         return self._first_keys
 
     def find(self, key: bytes) -> int:
-        """The place of the only SST of this run that may hold the key, or -1."""
+        """Return the place of the only SST of this run that may hold the key, or -1."""
         return bisect_right(self.first_keys, key) - 1
 
     def range(self, start: bytes | None, stop: bytes | None) -> list[SstInfo]:
-        """The SSTs that may hold keys with start <= key < stop; None is no bound."""
+        """Return the SSTs that may hold keys with start <= key < stop; None: unbounded."""
         first = 0 if start is None else max(0, bisect_right(self.first_keys, start) - 1)
         last = len(self) if stop is None else bisect_left(self.first_keys, stop)
         return [self[place] for place in range(first, last)]
@@ -78,7 +84,7 @@ class Manifest:
     def create(
         cls, *, created_ms: int, gc_min_age_ms: int, max_parallel_writes: int = 1
     ) -> "Manifest":
-        """The manifest of an empty store that nobody has written yet."""
+        """Return the manifest of a new, empty store."""
         message = Message(
             manifest_format_version=FORMAT_VERSION,
             created_ms=created_ms,
@@ -87,41 +93,45 @@ class Manifest:
             next_sst_base=BASE_STEP,
         )
         if why := flaw(message, ids := sst_ids(message)):
-            raise ValueError(f"no manifest: {why}")
+            raise ValueError(f"invalid manifest: {why}")
         return cls(message, ids)
 
     def edit(self) -> "Draft[Manifest]":
-        """A copy to change."""
+        """Return a copy to change."""
         message = Message()
         message.CopyFrom(self._message)
         return Draft(message, self._ids, Manifest)
 
+    def signed(self, unique_id: bytes) -> "Manifest":
+        """Return this manifest as it is read from an object with this unique id."""
+        return Manifest(self._message, self._ids, unique_id)
+
     def serialized(self) -> bytes:
-        """The protobuf message, without the unique id of any object."""
+        """Return the protobuf message, without the unique id of any object."""
         return self._message.SerializeToString()
 
     def __eq__(self, other: object) -> bool:
-        """Whether the state is the same, whatever objects hold it."""
+        """Return whether the states are equal, in different objects too."""
         return isinstance(other, Manifest) and self._message == other._message
 
     @property
     def sst_ids(self) -> Ids:
-        """The ids of all SSTs: L0 first, then run by run."""
+        """Return the ids of all SSTs: L0 first, then run by run."""
         return self._ids
 
     @property
     def l0(self) -> Sequence[SstInfo]:
-        """The SSTs of L0, newest first; each may hold any key."""
+        """Return the SSTs of L0, newest first; each may hold any key."""
         return self._message.leveled_ssts[: self.l0_count]
 
     @property
     def l0_count(self) -> int:
-        """How many SSTs are in L0."""
+        """Return the number of SSTs in L0."""
         return len(self._ids) - sum(run.sst_count for run in self._message.sorted_runs)
 
     @property
     def runs(self) -> tuple[Run, ...]:
-        """The sorted runs, newest first."""
+        """Return the sorted runs, newest first."""
         if self._runs is None:
             runs, start = [], self.l0_count
             for run in self._message.sorted_runs:
@@ -133,18 +143,25 @@ class Manifest:
 
     @property
     def snapshots(self) -> Sequence[Snapshot]:
-        """Open snapshots, expired or not."""
+        """Return the snapshots, expired ones too."""
         return self._message.snapshots
 
     @property
     def jobs(self) -> Sequence[Job]:
-        """Who is writing SSTs that no manifest names yet."""
+        """Return the jobs that write SSTs which no manifest names yet."""
         return self._message.jobs
 
     @property
     def transactions(self) -> Sequence[Transaction]:
-        """The last committed batch of every stream."""
+        """Return the last committed batch of every stream."""
         return self._message.transactions
+
+    @property
+    def writer(self) -> Writer | None:
+        """Return who opened the store last; None if that is not recorded."""
+        if self._message.writer.epoch != self.writer_epoch or not self.writer_epoch:
+            return None
+        return self._message.writer
 
     @property
     def writer_epoch(self) -> int:

@@ -1,18 +1,18 @@
-"""Blocks: columns that lie in the file as Arrow wants them in memory.
+"""Blocks: columns in the layout that Arrow has in memory.
 
 block := crc32c:u32 codec:u8 zero[3] rows:u32 keys_size:u32 values_size:u32 body_size:u32
          body[body_size] zeros up to a multiple of 8                      little-endian
 body  := key_ends:i32[rows + 1] value_ends:i32[rows + 1] seqs:u64[rows] valid:bit[rows]
          keys[keys_size] values[values_size]            each filled with zeros to 8 bytes
 
-The checksum covers all that follows it.  With codec 1 the body is zstd's.  What is decoded never
-points outside the body, whatever the bytes say.
+The checksum covers all bytes after it.  With codec 1 the body is compressed with zstd.  Decoded
+offsets never point outside of the body, also in a damaged block.
 
     decode_block(data)                  Rows, over the same memory where it is not compressed
     open_block(data)                    a Block, verified once, that answers get(key) many times
-    block_get(data, key)                (value or None, seq), or None where the key is not
+    block_get(data, key)                (value or None, seq), or None if the key is missing
 
-How blocks are written, and many are read at once: blocks.py.
+blocks.py writes blocks, and reads many at once.
 """
 
 import struct
@@ -36,7 +36,7 @@ HEADER = struct.Struct("<IB3xIIII")
 CRC = struct.Struct("<I")
 END = struct.Struct("<i")  # of a key, or of a value
 BODY_SIZE_MAX = 2**31 - 1
-# A compressed body is unpacked into memory that is taken before its bytes are believed.
+# Memory for a compressed body is allocated before its bytes are verified.
 UNPACKED_SIZE_MAX = 1 << 26
 _LISTED_OVERHEAD = 41  # what an object of bytes takes besides them, and its place in a list
 ZSTD = pa.Codec("zstd")
@@ -54,12 +54,12 @@ class Sections(NamedTuple):
 
 
 def padded(size: int) -> int:
-    """The next multiple of 8."""
+    """Return the next multiple of 8."""
     return (size + 7) & ~7
 
 
 def sections(rows: int, keys_size: int, values_size: int) -> Sections:
-    """The parts of a body of so many rows and bytes."""
+    """Return the parts of a body of so many rows and bytes."""
     ends_size = padded(4 * rows + 4)
     seqs = 2 * ends_size
     valid = seqs + 8 * rows
@@ -69,7 +69,7 @@ def sections(rows: int, keys_size: int, values_size: int) -> Sections:
 
 
 def decode_block(data: Bytes, *, where: str = "block", offset: int = 0) -> Rows:
-    """The rows of a block, after its checksum; `where` and `offset` go into the error, if any."""
+    """Return the rows of a block, verified; `where` and `offset` go into the error, if any."""
     count, at, view = _body(data, where, offset)
     body = pa.py_buffer(view)
     key_ends = body.slice(0, 4 * count + 4)
@@ -84,10 +84,10 @@ def decode_block(data: Bytes, *, where: str = "block", offset: int = 0) -> Rows:
 
 
 class Block:
-    """A verified block, unpacked: finds a key without turning the others into objects.
+    """A verified block, unpacked: it finds a key without creating objects for the others.
 
-    Who will ask it many times calls `list_keys` once: it takes as long as ten gets and some memory,
-    and then a get takes a tenth.
+    For many gets, call `list_keys` once: it takes as long as ten gets, and some memory, and then a
+    get takes a tenth of the time.
     """
 
     __slots__ = (
@@ -115,7 +115,7 @@ class Block:
 
     @property
     def size(self) -> int:
-        """Bytes it keeps in memory, near enough for a cache."""
+        """Return the bytes that it keeps in memory, about."""
         listed = 0 if self._listed is None else len(self._keys) + _LISTED_OVERHEAD * len(self)
         return len(self._body) + len(self._keys) + listed
 
@@ -124,12 +124,12 @@ class Block:
         return self._listed is not None
 
     def list_keys(self) -> None:
-        """Make an object of every key, so that they are compared without Python's help."""
+        """Create an object for every key, so that comparisons run in C."""
         keys, ends = self._keys, self._key_ends.tolist()
         self._listed = [keys[start:stop] for start, stop in pairwise(ends)]
 
     def get(self, key: bytes) -> Found | None:
-        """Value and seq of this key; a value of None is a tombstone, None is no such key here."""
+        """Return value (None: a tombstone) and seq of a key; None if the key is missing."""
         listed = self._listed
         if listed is None:
             i = self._find(key)
@@ -145,7 +145,7 @@ class Block:
         return body[values + ends[i] : values + ends[i + 1]], self._seqs[i]
 
     def _find(self, key: bytes) -> int:
-        """The place of this key, or -1."""
+        """Return the place of this key, or -1."""
         ends, keys = self._key_ends, self._keys
         i, high = 0, len(self._seqs)
         while i < high:  # the bisect module would call a function for every step
@@ -158,18 +158,20 @@ class Block:
 
 
 def open_block(data: Bytes, *, where: str = "block", offset: int = 0) -> Block:
-    """A block to ask for single keys; verified here, and never again."""
+    """Return a block for gets of single keys; it is verified once, here."""
     count, at, body = _body(data, where, offset)
     return Block(bytes(body), count, at)
 
 
 def block_get(data: Bytes, key: bytes) -> Found | None:
-    """What a block says of one key.  Who asks it often opens it once."""
+    """Return one key of a block.  For several keys, use open_block."""
     return open_block(data).get(key)
 
 
 def _body(data: Bytes, where: str, offset: int) -> tuple[int, Sections, memoryview]:
-    """Row count, sections and unpacked body of a block; its checksum and all its sizes hold."""
+    """Return row count, sections and unpacked body of a block, with its checksum and sizes
+    verified.
+    """
     count, at, body = unpacked(data, where, offset)
     _check_ends(body, 0, count, at.values - at.keys, where, offset)
     _check_ends(body, at.value_ends, count, at.stop - at.values, where, offset)
@@ -177,7 +179,7 @@ def _body(data: Bytes, where: str, offset: int) -> tuple[int, Sections, memoryvi
 
 
 def unpacked(data: Bytes, where: str, offset: int) -> tuple[int, Sections, memoryview]:
-    """Row count, sections and unpacked body, after the checksum; its offsets are not checked."""
+    """Verify and unpack; return row count, sections and body.  Offsets are not checked."""
     if len(data) < HEADER.size:
         raise CorruptError(where, offset, f"a block cut to {len(data)} bytes")
     crc, codec, count, keys_size, values_size, body_size = HEADER.unpack_from(data)
@@ -201,7 +203,7 @@ def unpacked(data: Bytes, where: str, offset: int) -> tuple[int, Sections, memor
 def _check_ends(
     body: memoryview, start: int, count: int, size: int, where: str, offset: int
 ) -> None:
-    """Offsets rise from 0 and stay within `size`: Arrow will follow them unchecked."""
+    """Check that offsets rise from 0 and stay within `size`: Arrow does not check them."""
     ends = np.frombuffer(body, np.int32, count + 1, start)
     if ends[0] or ends[-1] > size or (ends[1:] < ends[:-1]).any():
         raise CorruptError(where, offset, f"offsets that do not rise within {size} bytes")

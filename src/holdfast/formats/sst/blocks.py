@@ -1,4 +1,4 @@
-"""Blocks by the dozen: what block.py says of one, without a call for every column of every block.
+"""Encode and decode many blocks at once, without a call for every column of every block.
 
 out = Output()                                      memory to write into, and to use again
 append_blocks(out, rows, stops, compression)        a block up to each of these places
@@ -45,7 +45,7 @@ _FILLING = bytes(8)
 
 
 class Output:
-    """Bytes in the making.  `clear` keeps the memory, since fresh memory takes time to get."""
+    """A buffer to write to.  `clear` keeps the memory, because new memory takes time to get."""
 
     __slots__ = ("_memory", "size")
 
@@ -54,7 +54,7 @@ class Output:
         self._memory, self.size = np.empty(size_hint, np.uint8).data, 0
 
     def reserve(self, size: int) -> memoryview:
-        """The next so many bytes, for the caller to fill."""
+        """Return the next so many bytes, for the caller to fill."""
         start, self.size = self.size, self.size + size
         if self.size > len(self._memory):
             grown = np.empty(max(self.size, 2 * len(self._memory)), np.uint8).data
@@ -66,16 +66,16 @@ class Output:
         self.reserve(len(data))[:] = data
 
     def clear(self) -> None:
-        """Begin again.  What `view` gave will be overwritten."""
+        """Start again.  The memory that `view` returned will be overwritten."""
         self.size = 0
 
     def view(self) -> memoryview:
-        """All that is written, without a copy."""
+        """Return all that is written, without a copy."""
         return self._memory[: self.size]
 
 
 def encode_block(rows: Rows, compression: Compression = None) -> bytes:
-    """The block of these rows, at least one."""
+    """Return the block of these rows, at least one."""
     out = Output()
     append_blocks(out, rows, [len(rows)], compression)
     return bytes(out.view())
@@ -110,7 +110,7 @@ class _Columns:
         self.seqs = integers(rows.seqs).data.cast("B")
 
     def valid_bits(self, start: int, stop: int) -> bytes:
-        """Arrow's bitmap of these rows."""
+        """Return Arrow's bitmap of these rows."""
         if self.valid is None:
             return ((1 << (stop - start)) - 1).to_bytes((stop - start + 7) // 8, "little")
         return np.packbits(self.valid[start:stop], bitorder="little").tobytes()
@@ -124,7 +124,7 @@ def _append(
     counts = stop - start, key_stop - key, value_stop - value
     at = sections(*counts)
     if at.stop > BODY_SIZE_MAX:
-        raise ValueError(f"a block of {at.stop} bytes; the most is {BODY_SIZE_MAX}")
+        raise ValueError(f"a block has {at.stop} bytes; at most {BODY_SIZE_MAX} fit")
     begun = out.size
     block = out.reserve(HEADER.size + at.stop)
     body = block[HEADER.size :]
@@ -154,7 +154,7 @@ def _append(
 def decode_blocks(
     blocks: Sequence[Bytes], offsets: Sequence[int], *, where: str = "blocks"
 ) -> Rows:
-    """The rows of blocks that lie at these offsets of `where`, one after the other, verified."""
+    """Return the rows of blocks at these offsets of `where`, in this order, verified."""
     if not blocks:
         return EMPTY
     if len(blocks) == 1:  # without a copy
@@ -168,7 +168,7 @@ def decode_blocks(
         valid.append((count, body[at.valid : at.valid + (count + 7) // 8]))
     if not (keys.is_sound() and values.is_sound()):
         for data, offset in zip(blocks, offsets, strict=True):
-            decode_block(data, where=where, offset=offset)  # raises an error that says where
+            decode_block(data, where=where, offset=offset)  # raises an error that names the place
         raise ValueError(f"rows of more than {SIZE_MAX} bytes")
     found = np.frombuffer(b"".join(seqs), np.uint64)
     return Rows(keys.array(None), values.array(_bitmap(valid)), numbers(found))
@@ -185,7 +185,7 @@ class _Binary:
         self._size, self._is_sound = 0, True
 
     def add(self, body: memoryview, count: int, ends: int, start: int, stop: int) -> None:
-        """A block's part: where its ends lie, and the section that they are offsets in."""
+        """Add a block's part: where its ends lie, and the section that they are offsets in."""
         (first,), (size,) = END.unpack_from(body, ends), END.unpack_from(body, ends + 4 * count)
         self._is_sound &= not first and 0 <= size <= stop - start and self._size + size <= SIZE_MAX
         if self._is_sound:
@@ -194,7 +194,7 @@ class _Binary:
             self._size += size
 
     def is_sound(self) -> bool:
-        """Whether offsets rise within every block: Arrow will follow them unchecked."""
+        """Return whether offsets rise within every block: Arrow does not check them."""
         self._ends = [np.concatenate(self._ends)]
         ends = self._ends[0]
         return self._is_sound and not (ends[1:] < ends[:-1]).any()

@@ -1,4 +1,4 @@
-"""The filter of an SST: which keys it surely does not hold.
+"""The filter of an SST: it tests whether a key may be in the SST.
 
 filter := crc32c:u32 zero[4] words:u64[]                                 little-endian
 
@@ -45,7 +45,7 @@ _MASKS: list[int] = _PATTERNS.tolist()
 
 
 def key_hashes(keys: Any) -> Hashes:
-    """The hash of every key of an Arrow array."""
+    """Return the hash of every key of an Arrow array."""
     if len(keys) >= _MANY_KEYS:
         ends, data = column(keys)
         width = int(ends[1] - ends[0])
@@ -55,7 +55,7 @@ def key_hashes(keys: Any) -> Hashes:
 
 
 def encode_filter(hashes: Hashes, bits_per_key: int = BITS_PER_KEY) -> bytes:
-    """The filter of keys with these hashes; none of them is ever denied."""
+    """Return the filter of keys with these hashes; it returns True for all of them."""
     if not len(hashes) or not bits_per_key:
         return b""
     words = np.zeros(-(-len(hashes) * bits_per_key // 64), np.uint64)
@@ -66,7 +66,7 @@ def encode_filter(hashes: Hashes, bits_per_key: int = BITS_PER_KEY) -> bytes:
 
 
 class Filter:
-    """Says no only of keys that are not there; says yes, wrongly, of about one in a hundred."""
+    """Returns False only for missing keys; returns True for about one in a hundred of them."""
 
     __slots__ = ("_count", "_words")
 
@@ -74,7 +74,7 @@ class Filter:
         self._words, self._count = words, len(words)
 
     def may_contain(self, key: bytes) -> bool:
-        """Whether to look for this key at all."""
+        """Return whether the SST may contain this key."""
         if not self._count:
             return True
         hashed = crc32(key)
@@ -83,7 +83,7 @@ class Filter:
 
 
 def decode_filter(data: bytes | memoryview, *, where: str = "filter", offset: int = 0) -> Filter:
-    """The filter in these bytes; no bytes are a filter that always says yes."""
+    """Return the filter in these bytes; without bytes, a filter that always returns True."""
     if not len(data):
         return Filter(memoryview(b"").cast("Q"))
     if len(data) <= HEADER_SIZE or len(data) % 8:

@@ -1,11 +1,11 @@
-"""The footer of an SST: where its parts are, who wrote it, and what it holds.
+"""The footer of an SST: where its parts are, its writer, and what it holds.
 
 footer := first_key last_key first_key_size:u32 last_key_size:u32         little-endian
           filter_offset:u32 filter_len:u32 block_meta_offset:u32 block_meta_len:u32
           row_count:u64 tombstone_count:u64 min_seq:u64 max_seq:u64 writer_epoch:u64
           unique_id[16] kind:u8 compression:u8 version:u16 crc32c:u32 "HOLDFSST"
 
-The checksum covers all before it.  The last 96 bytes say how long the footer is.
+The checksum covers all bytes before it.  The last 96 bytes contain the size of the footer.
 
     footer_size(tail)         how many bytes from the end to read; tail has at least TAIL_SIZE
     decode_info(tail, size)   the Info of an object of `size` bytes that ends with `tail`
@@ -30,7 +30,7 @@ FOOTER_SIZE_MAX = TAIL_SIZE + 2 * KEY_SIZE_MAX
 
 
 class Kind(IntEnum):
-    """What an SST is for.  WAL SSTs have no filter: they are read whole."""
+    """The kind of an SST.  SSTs of the WAL have no filter: they are read as a whole."""
 
     WAL = 1
     LEVEL = 2
@@ -38,7 +38,7 @@ class Kind(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Info:
-    """What a footer says.  Without rows, keys are empty and seqs are 0."""
+    """The fields of a footer.  Without rows, keys are empty and seqs are 0."""
 
     kind: Kind
     writer_epoch: int
@@ -58,12 +58,12 @@ class Info:
 
     @property
     def is_fence(self) -> bool:
-        """Whether it holds nothing, and was written to stop older writers."""
+        """Return whether this is a fence: an SST without rows that stops older writers."""
         return not self.row_count
 
 
 def encode_footer(info: Info) -> bytes:
-    """The footer, whose end is the end of the object."""
+    """Return the footer, whose end is the end of the object."""
     fixed = _FIXED.pack(
         len(info.first_key),
         len(info.last_key),
@@ -88,11 +88,13 @@ def encode_footer(info: Info) -> bytes:
 
 
 def footer_size(tail: bytes | memoryview, *, where: str = "sst", size: int | None = None) -> int:
-    """How many bytes the footer takes, from the last TAIL_SIZE bytes of an SST or more."""
+    """Return how many bytes the footer takes, from the last TAIL_SIZE bytes of an SST or more."""
     if len(tail) < TAIL_SIZE:
         raise CorruptError(where, 0, f"an SST cut to {len(tail)} bytes")
     if bytes(tail[-8:]) != MAGIC:
-        raise CorruptError(where, (size or len(tail)) - 8, "no SST: it does not end with its magic")
+        raise CorruptError(
+            where, (size or len(tail)) - 8, "not an SST: it does not end with the magic bytes"
+        )
     first_key_size, last_key_size = struct.unpack_from("<II", tail, len(tail) - TAIL_SIZE)
     if max(first_key_size, last_key_size) > KEY_SIZE_MAX:
         raise CorruptError(where, (size or len(tail)) - TAIL_SIZE, "a key of more than 64 KiB")
@@ -100,13 +102,13 @@ def footer_size(tail: bytes | memoryview, *, where: str = "sst", size: int | Non
 
 
 def decode_info(tail: bytes | memoryview, size: int, *, where: str = "sst") -> Info:
-    """The footer at the end of `tail`, which holds the last bytes of an object of `size` bytes."""
+    """Decode the footer at the end of `tail`, the last bytes of an object of `size` bytes."""
     length = footer_size(tail, where=where, size=size)
     start = size - length
     if start < 0:
         raise CorruptError(where, 0, f"an SST cut to {size} bytes")
     if length > len(tail):
-        raise ValueError(f"the footer takes {length} bytes, here are {len(tail)}")
+        raise ValueError(f"the footer takes {length} bytes; got {len(tail)}")
     data = bytes(tail[len(tail) - length :])
     fields = _FIXED.unpack_from(data, length - TAIL_SIZE)
     if crc32c(data[:-12]) != fields[15]:

@@ -38,22 +38,22 @@ class Index:
         return len(self.first_keys)
 
     def find(self, key: bytes) -> int:
-        """The number of the only block that may hold this key, or -1."""
+        """Return the number of the only block that may hold this key, or -1."""
         return bisect_right(self.first_keys, key) - 1
 
     def range(self, start: bytes | None, stop: bytes | None) -> range:
-        """The numbers of the blocks that may hold keys with start <= key < stop."""
+        """Return the numbers of the blocks that may hold keys with start <= key < stop."""
         first = 0 if start is None else max(0, self.find(start))
         last = len(self) if stop is None else bisect_left(self.first_keys, stop)
         return range(first, max(first, last))
 
     def span(self, number: int) -> tuple[int, int]:
-        """Where a block starts and stops."""
+        """Return where a block starts and stops."""
         return self.offsets[number], self.offsets[number + 1]
 
 
 def encode_index(first_keys: Sequence[bytes], offsets: Sequence[int]) -> bytes:
-    """The index of blocks with these first keys, from these offsets on to the last offset."""
+    """Encode the index of blocks with these first keys, from these offsets to the last one."""
     ends = np.cumsum([0, *map(len, first_keys)], dtype=np.int64).astype(np.uint32).tobytes()
     keys = b"".join(first_keys)
     header = HEADER.pack(0, len(first_keys), len(keys), 0)[4:]
@@ -63,7 +63,7 @@ def encode_index(first_keys: Sequence[bytes], offsets: Sequence[int]) -> bytes:
 
 
 def decode_index(data: bytes | memoryview, *, where: str = "index", offset: int = 0) -> Index:
-    """The index in these bytes, after its checksum."""
+    """Return the index in these bytes, after its checksum."""
     if len(data) < HEADER.size:
         raise CorruptError(where, offset, f"an index cut to {len(data)} bytes")
     crc, count, keys_size, _ = HEADER.unpack_from(data)

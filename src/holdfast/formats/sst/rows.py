@@ -1,7 +1,7 @@
-"""Rows: keys, values and sequence numbers as Arrow arrays, the currency of the kv store.
+"""Rows of the kv store: keys, values and sequence numbers as Arrow arrays.
 
-A null value is a tombstone.  Nothing here walks row by row in Python, and slices copy nothing.
-Offsets have 32 bits, so that blocks become arrays as they lie: one Rows holds less than 2 GiB.
+A null value is a tombstone.  No Python runs per row, and slices copy nothing.  Offsets have 32
+bits, so that a block becomes arrays without a conversion: one Rows holds less than 2 GiB.
 
     Rows.from_pairs([(key, value or None, seq), ...])    a memtable's content, in order
     Rows.from_batch(batch), rows.to_batch()              a RecordBatch of key, value, seq
@@ -46,13 +46,17 @@ class Rows:
     def __post_init__(self) -> None:
         arrays = (self.keys, self.values, self.seqs)
         if [array.type for array in arrays] != SCHEMA.types:
-            raise ValueError(f"rows are {SCHEMA.types}, not {[array.type for array in arrays]}")
+            raise ValueError(
+                f"rows must have the types {SCHEMA.types}, not {[array.type for array in arrays]}"
+            )
         if not len(self.keys) == len(self.values) == len(self.seqs):
-            raise ValueError(f"columns of {[len(array) for array in arrays]} rows")
+            raise ValueError(
+                f"the columns have different lengths: {[len(array) for array in arrays]}"
+            )
 
     @classmethod
     def from_pairs(cls, pairs: Sequence[Pair]) -> "Rows":
-        """Rows of tuples (key, value or None, seq), in the order given."""
+        """Return rows of tuples (key, value or None, seq), in the order given."""
         return cls.from_columns(
             list(map(_KEY, pairs)), list(map(_VALUE, pairs)), list(map(_SEQ, pairs))
         )
@@ -61,18 +65,18 @@ class Rows:
     def from_columns(
         cls, keys: Sequence[bytes], values: Sequence[bytes | None], seqs: Sequence[int]
     ) -> "Rows":
-        """Rows of three Python lists."""
+        """Return rows of three Python lists."""
         return cls(binary(keys), binary(values), numbers(np.array(seqs, np.uint64)))
 
     @classmethod
     def from_batch(cls, batch: Any) -> "Rows":
-        """Rows of a RecordBatch that has the columns key, value and seq."""
+        """Return rows of a RecordBatch that has the columns key, value and seq."""
         columns = (batch.column(field.name).cast(field.type) for field in SCHEMA)
         return cls(*columns)
 
     @classmethod
     def concat(cls, parts: "Sequence[Rows]") -> "Rows":
-        """All parts, one after the other; a single part is returned as it is."""
+        """Return all parts, one after the other; a single part is not copied."""
         if not parts:
             return EMPTY
         if len(parts) == 1:
@@ -94,7 +98,7 @@ class Rows:
         return span(self.keys) + span(self.values) + 8 * len(self)
 
     def slice(self, start: int, stop: int) -> "Rows":
-        """The rows at these places, without a copy."""
+        """Return the rows at these places, without a copy."""
         count = stop - start
         return Rows(
             self.keys.slice(start, count),
@@ -103,23 +107,23 @@ class Rows:
         )
 
     def take(self, places: Any) -> "Rows":
-        """The rows at these places, a numpy or Arrow array of integers, in their order."""
+        """Return the rows at these places, a numpy or Arrow array of integers, in their order."""
         at = numbers(places) if isinstance(places, np.ndarray) else places
         return Rows(self.keys.take(at), self.values.take(at), self.seqs.take(at))
 
     def filter(self, mask: Any) -> "Rows":
-        """The rows at which an Arrow array of booleans is true."""
+        """Return the rows at which an Arrow array of booleans is true."""
         return Rows(self.keys.filter(mask), self.values.filter(mask), self.seqs.filter(mask))
 
     def is_sorted(self) -> bool:
-        """Whether keys rise from row to row, so that no key comes twice."""
+        """Return whether keys rise from row to row, so that no key comes twice."""
         if len(self) < 2:
             return True
         rising = pc.less(self.keys[:-1], self.keys[1:])
         return bool(pc.all(rising, min_count=0).as_py())
 
     def find(self, key: bytes) -> int:
-        """The place of the first row whose key is `key` or above; of sorted rows."""
+        """Return the place of the first row whose key is `key` or above; of sorted rows."""
         if not len(self):
             return 0
         offsets, data = column(self.keys)
@@ -127,30 +131,30 @@ class Rows:
         return bisect_left(range(len(self)), key, key=lambda i: bytes(data[ends[i] : ends[i + 1]]))
 
     def range(self, start: bytes | None, stop: bytes | None) -> "Rows":
-        """The rows with start <= key < stop, without a copy; None is no bound."""
+        """Return the rows with start <= key < stop, without a copy; None: unbounded."""
         first = 0 if start is None else self.find(start)
         last = len(self) if stop is None else self.find(stop)
         return self.slice(first, max(first, last))
 
     def to_batch(self) -> Any:
-        """A RecordBatch of key, value and seq over the same memory."""
+        """Return a RecordBatch of key, value and seq over the same memory."""
         return pa.RecordBatch.from_arrays([self.keys, self.values, self.seqs], schema=SCHEMA)
 
     def to_pairs(self) -> list[Pair]:
-        """The rows as Python tuples, for tests and single looks."""
+        """Return the rows as Python tuples, for tests and single looks."""
         columns = (self.keys.to_pylist(), self.values.to_pylist(), self.seqs.to_pylist())
         return list(zip(*columns, strict=True))
 
 
 def column(array: Any) -> tuple[npt.NDArray[np.int32], memoryview]:
-    """Offsets and bytes of a binary array of at least one row; offsets count from its buffer."""
+    """Return offsets and bytes of a binary array, not empty; offsets count from its buffer."""
     _, offsets, data = array.buffers()
     ends = np.frombuffer(offsets, np.int32)[array.offset : array.offset + len(array) + 1]
     return ends, memoryview(b"" if data is None else data)
 
 
 def span(array: Any) -> int:
-    """How many bytes the values of a binary array take."""
+    """Return how many bytes the values of a binary array take."""
     if not len(array):
         return 0
     ends, _ = column(array)
@@ -158,25 +162,25 @@ def span(array: Any) -> int:
 
 
 def numbers(values: npt.NDArray[Any]) -> Any:
-    """An Arrow array over numpy's memory.  pa.array would first import pandas, half a second."""
+    """Return an Arrow array over numpy's memory.  pa.array would first import pandas."""
     kind = pa.from_numpy_dtype(values.dtype)
     buffer = pa.py_buffer(np.ascontiguousarray(values))
     return pa.Array.from_buffers(kind, len(values), [None, buffer], 0)
 
 
 def integers(array: Any) -> npt.NDArray[np.uint64]:
-    """An Arrow array of uint64, as numpy's, over the same memory."""
+    """Return an Arrow array of uint64, as numpy's, over the same memory."""
     return np.frombuffer(array.buffers()[1], np.uint64)[array.offset :][: len(array)]
 
 
 def booleans(array: Any) -> npt.NDArray[np.bool_]:
-    """An Arrow array of booleans without nulls, as numpy's."""
+    """Return an Arrow array of booleans without nulls, as numpy's."""
     bits = np.frombuffer(array.buffers()[1], np.uint8)
     return np.unpackbits(bits, bitorder="little")[array.offset :][: len(array)].view(np.bool_)
 
 
 def binary(items: Sequence[bytes | None]) -> Any:
-    """An Arrow array of bytes; None is null."""
+    """Return an Arrow array of bytes; None is null."""
     valid = None
     if None in items:
         there = np.fromiter((item is not None for item in items), np.bool_, len(items))

@@ -1,4 +1,4 @@
-"""SSTs whole: written block by block, or at once; read back at once.
+"""Write whole SSTs, block by block or at once; read them back at once.
 
 encode_sst(rows, writer_epoch=..., unique_id=...) -> bytes          no rows: a fence
 SstWriter(writer_epoch=..., unique_id=...)                          the same, in pieces:
@@ -54,11 +54,11 @@ class SstWriter:
         filter_bits: int = BITS_PER_KEY,
         out: Output | None = None,
     ) -> None:
-        """`out`: to write into, if there is one that is done with."""
+        """`out` is memory to write to; nothing else may use it."""
         if len(unique_id) != UNIQUE_ID_SIZE:
-            raise ValueError(f"a unique id of {len(unique_id)} bytes; it has {UNIQUE_ID_SIZE}")
+            raise ValueError(f"the unique id has {len(unique_id)} bytes; expected {UNIQUE_ID_SIZE}")
         if not 0 <= writer_epoch < 2**64 or not 0 < block_size <= BLOCK_SIZE_MAX:
-            raise ValueError(f"writer epoch {writer_epoch}, block size {block_size}")
+            raise ValueError(f"invalid writer epoch {writer_epoch} or block size {block_size}")
         self._info = _blank(kind, writer_epoch, unique_id, compression)
         self._block_size = block_size
         self._filter_bits = filter_bits if kind is Kind.LEVEL else 0
@@ -71,7 +71,7 @@ class SstWriter:
 
     @property
     def size(self) -> int:
-        """Bytes of the blocks so far, with what waits for the next one."""
+        """Return the bytes of the blocks so far, with the rows for the next one."""
         return self._offsets[-1] + self._rest.size
 
     @property
@@ -100,7 +100,7 @@ class SstWriter:
         self._rest = Rows.concat([self._rest, rows]) if len(self._rest) else rows
 
     def finish(self) -> tuple[memoryview, Info]:
-        """The whole object, and what its footer says; to be called once, at the end."""
+        """Finish; return the whole object and what its footer says.  Call it once, at the end."""
         if len(self._rest):
             self._write(self._rest)
             self._rest = EMPTY
@@ -129,7 +129,7 @@ class SstWriter:
         self._first_keys += [rows.keys[start].as_py() for start in (0, *stops[:-1])]
 
     def _take_note(self, rows: Rows) -> None:
-        """Refuse what the format cannot hold; count what the footer will say."""
+        """Refuse rows that the format cannot hold; update the counts for the footer."""
         info, first_key = self._info, rows.keys[0].as_py()
         _check(rows)
         if info.row_count and first_key <= info.last_key:
@@ -157,7 +157,7 @@ def encode_sst(
     block_size: int = BLOCK_SIZE,
     filter_bits: int = BITS_PER_KEY,
 ) -> bytes:
-    """The SST of these rows, sorted by key with no key twice.  Without rows it is a fence."""
+    """Encode an SST of rows, sorted by key with no key twice.  Without rows it is a fence."""
     writer = SstWriter(
         writer_epoch=writer_epoch,
         unique_id=unique_id,
@@ -172,7 +172,7 @@ def encode_sst(
 
 
 def decode_sst(data: bytes | memoryview, *, where: str = "sst") -> tuple[Info, Rows]:
-    """Footer and rows of a whole object, with every checksum verified; of less than 2 GiB."""
+    """Decode footer and rows of a whole object, less than 2 GiB; verify every checksum."""
     info = decode_info(data, len(data), where=where)
     view = memoryview(data)
     meta, stop = info.block_meta_offset, info.block_meta_offset + info.block_meta_len
@@ -213,13 +213,13 @@ def _blank(kind: Kind, writer_epoch: int, unique_id: bytes, compression: Compres
 def _check(rows: Rows) -> None:
     lengths = np.diff(column(rows.keys)[0])
     if rows.keys.null_count or rows.seqs.null_count:
-        raise ValueError("a row without key or seq")
+        raise ValueError("a row has no key or no seq")
     if lengths.min() < 1 or lengths.max() > KEY_SIZE_MAX:
-        raise ValueError(f"keys have 1 to {KEY_SIZE_MAX} bytes")
+        raise ValueError(f"keys must have 1 to {KEY_SIZE_MAX} bytes")
     if np.diff(column(rows.values)[0]).max() > VALUE_SIZE_MAX:
-        raise ValueError(f"values have at most {VALUE_SIZE_MAX} bytes")
+        raise ValueError(f"values must have at most {VALUE_SIZE_MAX} bytes")
     if not rows.is_sorted():
-        raise ValueError("keys that do not rise")
+        raise ValueError("keys do not rise")
 
 
 def _cuts(rows: Rows, block_size: int, held: int) -> list[int]:

@@ -1,12 +1,12 @@
-"""PySyncObj's dump: the state in one file, in place of the entries that the journal has let go of.
+"""PySyncObj's dump: the state in one file, in place of entries that were deleted from the journal.
 
-PySyncObj writes it beside, and renames it, without a sync: a power cut can leave a torn file under
-the name of the whole one that was there before.  And when it starts and finds that journal and
-dump do not begin alike, because it died after the dump and before the cut, it throws away the
-journal, with entries that it has acknowledged.
+PySyncObj writes a new file and renames it without a sync: a power cut can leave a torn file under
+the name of the previous one.  If it crashes between the dump and the cut of the journal, the first
+entries of the two differ at the next start.  Then it deletes the journal, with entries that it has
+acknowledged.
 
-Promised here: a dump has its name only when it is durable; a journal that goes on where a dump ends
-is kept; a dump that is damaged, or older than the journal, is refused.
+This module promises: a dump gets its name only when it is durable; a journal that continues a dump
+is kept; a damaged dump, or one older than the journal, is refused, and so is one without a journal.
 """
 
 import gzip
@@ -14,12 +14,12 @@ import os
 from typing import Any
 
 from holdfast.errors import CorruptError
-from holdfast.integrations.pysyncobj.journal import RaftJournal
+from holdfast.integrations.pysyncobj.journal import REJOIN, RaftJournal
 from holdfast.posix import Posix
 
 
 def replace_durably(path: str, new: str, posix: Posix | None = None) -> None:
-    """os.rename of a file, both contents and name durable when it returns."""
+    """Rename a file.  Contents and name are durable when this returns."""
     posix = posix or Posix()
     _sync_file(posix, path)
     posix.rename(path, new)
@@ -27,23 +27,27 @@ def replace_durably(path: str, new: str, posix: Posix | None = None) -> None:
 
 
 def sync_dump(path: str, posix: Posix | None = None) -> None:
-    """Make a dump durable that somebody else has renamed; one that is costs next to nothing."""
+    """Make a dump durable that was renamed without a sync.  A durable dump costs little."""
     posix = posix or Posix()
     _sync_file(posix, path)
     posix.sync_directory(_directory_of(path))
 
 
-def refuse_if_missing(path: str, journal: RaftJournal) -> None:
-    """CorruptError if what the journal has let go of is nowhere else."""
-    if len(journal) and journal[0][1] > 1 and not os.path.isfile(path):
-        why = f"missing, and the journal begins with entry {journal[0][1]}"
-        raise CorruptError(path, 0, f"{why}; bring it back, or remove this node from the cluster")
+def refuse_if_lost(path: str, directory: str, journal: RaftJournal) -> None:
+    """Raise CorruptError if there is only one of the two, journal and dump, and there were both."""
+    advice = REJOIN.format(directory)
+    is_there = os.path.isfile(path)
+    if len(journal) and journal[0][1] > 1 and not is_there:
+        why = f"missing, and the journal begins with entry {journal[0][1]}; restore it, or else"
+        raise CorruptError(path, 0, f"{why}: {advice}")
+    if journal.is_new and is_there:
+        raise CorruptError(directory, 0, f"empty, but there is a dump, {path}; {advice}")
 
 
 class JournalFirst:
-    """PySyncObj's Serializer, which looks after the journal before a dump is used.
+    """PySyncObj's Serializer, which checks a dump and cuts the journal before the dump is used.
 
-    The caller says by `is_starting` whether the dump is its own or comes from the leader.
+    `is_starting` is true if the dump is the node's own, false if it comes from the leader.
     `is_gzip` unless the application has a serializer of its own.
     """
 
@@ -70,7 +74,7 @@ class JournalFirst:
 
 
 def _check_gzip(path: str) -> None:
-    """The checksum is behind the data, and PySyncObj stops reading before it."""
+    """Read the whole file: its checksum is after the data, and PySyncObj stops before it."""
     with gzip.open(path) as file:
         while file.read(2**20):
             pass

@@ -1,24 +1,27 @@
 """PySyncObj's journal, kept in a raft-wal log.  The page: docs/integrations/pysyncobj.md
 
 Invariants:
-1. The log holds the first `_durable` entries that PySyncObj sees, and behind them those of `_gone`:
+1. The log holds the first `_durable` entries that PySyncObj sees, and after them those of `_gone`:
    what PySyncObj has deleted from the end and nothing has contradicted yet.
 2. `flush` returns only when all that was added is durable; it costs one sync, or none.
 3. `setCurrentTerm` returns only when term and vote are durable, both or neither.
 4. The head is cut only after `before_cut`, which makes the dump durable, has returned.
-5. After any failure the journal answers nothing but its length: a node cannot count, send or
-   apply an entry of which nobody knows whether it is on the disk.
+5. After any failure the journal returns nothing but its length: a node cannot count, send or
+   apply an entry that may not be on the disk.
+6. A damaged log, or one that ends before its mark, is refused.  One that was repaired or replaced
+   is_rejoining until `finish_rejoin` has returned, over restarts too: its node must not vote.
 
 Raft deletes entries from a follower's log only where they contradict the leader's.  PySyncObj
-deletes everything behind what a message is about, and adds most of it again from the same message
-or the next; entries that were acknowledged before are among it.  So a deletion by itself changes
-nothing on the disk, an entry that comes back is found there and not written again, and when the
-message is done with `take_back` undoes what was deleted without a reason.
+deletes everything after the entries of a message, and adds most of it again from the same message
+or the next; this can include acknowledged entries.  So a deletion by itself changes
+nothing on the disk, and an entry that is added again is found there and not written again.  After
+the message, `take_back` restores what was deleted without a reason.
 """
 
 import json
 from collections import deque
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any, overload
 
 from holdfast.disk import Disk
@@ -26,6 +29,8 @@ from holdfast.errors import CorruptError, PoisonedError, UnsupportedError
 from holdfast.formats import raft_entry
 from holdfast.formats.raft_wal import ENTRY_SIZE_MAX, RAFT_CODEC
 from holdfast.logs.raft_wal import RaftEntry, RaftWal
+from holdfast.logs.raft_wal.repair import REPAIRED
+from holdfast.runtime import Runtime
 
 Entry = tuple[bytes, int, int]  # command, index, term: as PySyncObj has it
 NodeId = str | int
@@ -38,11 +43,28 @@ _TYPES = {1: raft_entry.NOOP, 2: raft_entry.CONFIGURATION}
 _MEMBERSHIP = b"\2"
 
 
+# A node that votes with less than it has acknowledged can lose entries of the whole cluster.
+REJOIN = (
+    "this node must not vote without what it has acknowledged: run `holdfast pysyncobj rejoin {} "
+    "--apply` and start the node again; it fetches everything from the other nodes, and then votes"
+)
+
+
 def _nothing() -> None: ...
 
 
+class _Timer:
+    """A step that PySyncObj's timer calls.  PySyncObj forks, so the log must start no thread."""
+
+    def __init__(self, step: Callable[[], None]) -> None:
+        self.step = step
+
+    def close(self) -> None:
+        self.step = _nothing
+
+
 class RaftJournal:
-    """What PySyncObj asks of a journal, and `flush`.  One thread at a time; `len` from any.
+    """The journal of a PySyncObj node, with `flush`.  One thread at a time; `len` from any.
 
     All entries are in memory too, as in PySyncObj's own journals: its compaction keeps them few.
 
@@ -63,16 +85,25 @@ class RaftJournal:
         *,
         before_cut: Callable[[], None] = _nothing,
         segment_size_max: int = 16 * 2**20,
+        runtime: Runtime | None = None,
     ) -> None:
-        self._wal = RaftWal(disk, codec=RAFT_CODEC, segment_size_max=segment_size_max)
+        self._timers: list[_Timer] = []
+        self._term: int
+        self._vote: NodeId | None
         self._before_cut = before_cut
         self._refusal: str | None = None
+        runtime = replace(runtime or Runtime(), ticker=self._new_timer)
         try:
-            self._entries: list[Entry] = list(_entries_of(self._wal))
-            self._term, self._vote = _term_and_vote_of(self._wal)
-        except BaseException:
-            self._wal.close()
-            raise
+            self._open(disk, segment_size_max, runtime)
+        except CorruptError as error:
+            advice = REJOIN.format(disk)
+            raise CorruptError(error.where, error.offset, f"{error.why}; {advice}") from error
+        self._is_rejoining = self._wal.get(REPAIRED) is not None
+        if self._is_rejoining:
+            # A term beyond the leader's would keep the node out: it stands for no election that
+            # brings the others to that term.  What the node voted in it is void: see node.py.
+            self._term, self._vote = 0, None
+        self._is_new = not (self._entries or self._is_rejoining or self._wal.get(TERM_AND_VOTE))
         self._durable = len(self._entries)
         self._gone: deque[Entry] = deque()
         self._pending_size = 0
@@ -80,21 +111,48 @@ class RaftJournal:
         self._stored_commit_index = self._wal.get_uint64(COMMIT_INDEX)
         self._commit_index = max(1, min(self._stored_commit_index, last))
 
+    def _open(self, disk: Disk, segment_size_max: int, runtime: Runtime) -> None:
+        self._wal = RaftWal(
+            disk, codec=RAFT_CODEC, segment_size_max=segment_size_max, runtime=runtime
+        )
+        try:
+            self._entries: list[Entry] = list(_entries_of(self._wal))
+            self._term, self._vote = _term_and_vote_of(self._wal)
+        except BaseException:
+            self._wal.close()
+            raise
+
     @property
     def refusal(self) -> str | None:
-        """Why the journal does nothing any more; None while it does."""
+        """Return why the journal has stopped; None while it works."""
         return self._refusal
 
+    @property
+    def is_new(self) -> bool:
+        """Whether the journal has never held anything; a journal whose files were deleted too."""
+        return self._is_new
+
+    @property
+    def is_rejoining(self) -> bool:
+        """Whether entries or votes may be missing that the node has given: it must not vote."""
+        return self._is_rejoining
+
+    def finish_rejoin(self) -> None:
+        """Record, durably, that the journal has all that the node has ever acknowledged."""
+        self.flush()
+        self._guarded(lambda: self._wal.set(REPAIRED, None))
+        self._is_rejoining = False
+
     def flush(self) -> None:
-        """Make all that was added durable: with one sync, or none if it is."""
+        """Make all added entries durable, with one sync; none if they are."""
         self.refuse_if_failed()
         if self._durable < len(self._entries):
             self._guarded(self._write)
 
     def take_back(self) -> None:
-        """See again what was deleted from the end, if nothing has contradicted it.
+        """Restore what was deleted from the end, if nothing has contradicted it.
 
-        Not where the cluster's members change: PySyncObj has undone that change already.
+        Changes of the cluster's members are not restored: PySyncObj has undone them already.
         """
         self.refuse_if_failed()
         is_free = self._gone and self._entries and self._durable == len(self._entries)
@@ -108,11 +166,11 @@ class RaftJournal:
             raise PoisonedError(f"{self._refusal}; start the node again")
 
     def fail(self, why: str) -> None:
-        """From now on nothing is served: what the node knows and what its disk holds differ."""
+        """Stop the journal: what the node knows and what its disk holds may differ."""
         self._refusal = self._refusal or why
 
     def begin_with(self, first: Entry, second: Entry) -> None:
-        """Cut off what is before these two, which a dump ends with, if both are here."""
+        """Delete the entries before these two, which a dump ends with, if both are here."""
         self.refuse_if_failed()
         start = first[1] - self._entries[0][1] if self._entries else -1
         if start >= 0 and self._entries[start : start + 2] == [first, second]:
@@ -121,11 +179,11 @@ class RaftJournal:
     # What PySyncObj calls
 
     def add(self, command: bytes, idx: int, term: int) -> None:
-        """Add an entry.  It promises nothing until `flush` has returned."""
+        """Add an entry.  It is durable when `flush` has returned."""
         self.refuse_if_failed()
         entries = self._entries
         if len(command) > COMMAND_SIZE_MAX:
-            raise ValueError(f"a command of {len(command)} bytes; the most is {COMMAND_SIZE_MAX}")
+            raise ValueError(f"a command has {len(command)} bytes; at most {COMMAND_SIZE_MAX} fit")
         if idx < 1 or (entries and idx != entries[-1][1] + 1):
             last = entries[-1][1] if entries else 0
             raise ValueError(f"entry {idx} cannot come after entry {last}")
@@ -175,7 +233,7 @@ class RaftJournal:
         return len(self._entries)
 
     def setCurrentTerm(self, term: int, votedForNodeId: NodeId | None) -> None:
-        """Durable when this returns: a vote must not be sent, nor given twice."""
+        """Store term and vote, durably when this returns: no vote may be given twice."""
         self.refuse_if_failed()
         if (term, votedForNodeId) == (self._term, self._vote):
             return
@@ -192,7 +250,7 @@ class RaftJournal:
         return self._vote
 
     def setRaftCommitIndex(self, raftCommitIndex: int) -> None:
-        """What is committed is about to be applied and acknowledged: it must be durable."""
+        """Make committed entries durable: they are about to be applied and acknowledged."""
         self.flush()
         self._commit_index = raftCommitIndex
 
@@ -203,15 +261,21 @@ class RaftJournal:
         """Write what can wait: deletions, and how far entries are known to be committed."""
         self.refuse_if_failed()
         self._guarded(self._settle)
+        for timer in self._timers:
+            timer.step()
 
     def _destroy(self) -> None:
-        """Let the directory go."""
+        """Write what can wait, and unlock the directory."""
         try:
             if self._refusal is None:
                 self._guarded(self._settle)
         finally:
             self.fail("the journal is closed")
             self._wal.close()
+
+    def _new_timer(self, interval_ms: float, step: Callable[[], None]) -> "_Timer":
+        self._timers = [_Timer(step)]
+        return self._timers[0]
 
     # Writing
 
@@ -260,15 +324,15 @@ class RaftJournal:
 
 
 def _entries_of(wal: RaftWal) -> Iterator[Entry]:
-    if wal.get(b"CurrentTerm") is not None:  # its data are not commands, and not to be unpickled
+    if wal.get(b"CurrentTerm") is not None:  # its data are not commands, and must not be unpickled
         raise UnsupportedError("this is the log of a Raft server, not of PySyncObj")
     if wal.damage:
         damage = wal.damage[0]
-        raise CorruptError(damage.file, damage.offset, f"{damage.why}; see `holdfast log repair`")
+        raise CorruptError(damage.file, damage.offset, damage.why)
     for batch in wal.scan():
         columns: Any = wal.decode_columns(batch)
         if columns["term"].null_count:
-            raise CorruptError("the journal", 0, "an entry that is no Raft entry")
+            raise CorruptError("the journal", 0, "an entry cannot be decoded as a Raft entry")
         names = ("data", "index", "term")
         yield from zip(*(columns[name].to_pylist() for name in names), strict=True)
 

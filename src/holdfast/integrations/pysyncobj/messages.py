@@ -1,13 +1,14 @@
-"""What a node says, and what it takes from what others say.  docs/integrations/pysyncobj.md
+"""Messages that a node sends and receives.  The page: docs/integrations/pysyncobj.md
 
-Promised here:
-1. Nothing that others will rely on is sent before the journal is flushed.
-2. What a follower has is deleted only where it contradicts the leader.  PySyncObj deletes all that
-   is behind the entries of a message; until the next one comes, a node would vote as if it had
-   never had entries that it has acknowledged.
-3. Nothing is committed by a part of a snapshot.  PySyncObj takes the leader's word for how far to
-   commit, though in a log that is about to be replaced: a leader that was cut off would tell those
-   who wait for their commands that they were committed, and then drop them.
+This module promises:
+1. Nothing that other nodes rely on is sent before the journal is flushed.
+2. A follower's entries are deleted only where they contradict the leader's.  PySyncObj deletes all
+   entries after those of a message; until the next message, a node would vote as if it had never
+   had entries that it has acknowledged.
+3. Nothing is committed by a part of a snapshot.  PySyncObj uses the leader's commit index, but in a
+   log that is about to be replaced: a leader that was partitioned would report commands as
+   committed, and then drop them.
+4. A node that is rejoining gives no vote, and acknowledges no entry: the leader commits without it.
 """
 
 from collections.abc import Callable
@@ -15,13 +16,14 @@ from typing import Any
 
 from holdfast.integrations.pysyncobj.journal import RaftJournal
 
-# Messages that say nothing about what this node has: who asks for a command, and where it went.
-# That place is no promise: no other entry will ever have the same index and the same term.
+# Messages that do not depend on this node's journal: a request for a command, and its position.
+# The position promises nothing: no other entry will ever have the same index and the same term.
 _NO_PROMISE = ("apply_command", "apply_command_response")
+_ELECTIONS = ("request_vote", "timeout_now")
 
 
 class CarefulTransport:
-    """A transport of PySyncObj's, and what it needs to keep the promises above."""
+    """A transport of PySyncObj that keeps the promises above."""
 
     def __init__(self, transport: Any, journal: RaftJournal) -> None:
         self._transport, self._journal = transport, journal
@@ -29,6 +31,8 @@ class CarefulTransport:
     def send(self, node: Any, message: Any) -> Any:
         if message["type"] not in _NO_PROMISE:
             self._journal.flush()
+        if self._journal.is_rejoining and message["type"] == "next_node_idx":
+            message = {**message, "success": False}
         return self._transport.send(node, message)
 
     def setOnMessageReceivedCallback(self, callback: Callable[[Any, Any], None] | None) -> None:
@@ -43,6 +47,8 @@ class CarefulTransport:
         return getattr(self._transport, name)
 
     def _hear(self, callback: Callable[[Any, Any], None], node: Any, message: Any) -> None:
+        if self._journal.is_rejoining and message["type"] in _ELECTIONS:
+            return None
         if message["type"] != "append_entries":
             return callback(node, message)
         if "serialized" in message:

@@ -1,20 +1,29 @@
-"""A SyncObj that promises nothing before it is durable.  The page: docs/integrations/pysyncobj.md
+"""A SyncObj that acknowledges only what is durable.  The page: docs/integrations/pysyncobj.md
 
-PySyncObj has no place to hand a journal in, but keeps it, its transport and its serializer in one
-attribute each, set once.  Here those three attributes are properties of a subclass: what PySyncObj
-puts in is replaced or wrapped, and its own code runs unchanged.  The one thing changed for the
-whole process is pysyncobj.serializer.atomicReplace, a plain rename, which now syncs.
+PySyncObj takes no journal as an argument, but keeps it, its transport and its serializer in one
+attribute each, set once.  Here those three attributes are properties of a subclass that replace or
+wrap the values which PySyncObj sets.  PySyncObj's own code runs unchanged.  One function is changed
+for the whole process: pysyncobj.serializer.atomicReplace, a plain rename, now syncs.
 
-When the journal fails, the node stops for good: see DurableSyncObj.
+When the journal fails, the node stops: see DurableSyncObj.
+
+A node whose journal was repaired or replaced (RaftJournal.is_rejoining) may have given votes and
+acknowledged entries that it does not know.  It does not vote, does not stand for election and
+acknowledges no entry (CarefulTransport), until an entry that it has asked for since its start is
+committed by a majority of the others and applied here.  The leader that appended this entry has all
+entries that were ever committed or acknowledged to it, and no older vote of this node can still
+elect a node that lacks the entry.  docs/integrations/pysyncobj.md has the argument.
 """
 
 import copy
 import logging
+import math
 import os
 import queue
 from typing import Any
 
 import pysyncobj.serializer
+import pysyncobj.syncobj
 from pysyncobj import FAIL_REASON, SyncObj, SyncObjConf
 
 from holdfast import runtime
@@ -22,20 +31,24 @@ from holdfast.disk import Disk, OsDisk
 from holdfast.errors import UnsupportedError
 from holdfast.integrations.pysyncobj.dumps import (
     JournalFirst,
-    refuse_if_missing,
+    refuse_if_lost,
     replace_durably,
     sync_dump,
 )
 from holdfast.integrations.pysyncobj.journal import COMMAND_SIZE_MAX, RaftJournal
 from holdfast.integrations.pysyncobj.messages import CarefulTransport
+from holdfast.integrations.pysyncobj.rejoin import refuse_if_unfinished
 
 _LOG = logging.getLogger("holdfast")
+_NO_OP = 1  # the type of a command that changes nothing
 _RELIED_ON = {
     "createJournal",
     "_SyncObj__raftLog",
     "_SyncObj__transport",
     "_SyncObj__serializer",
     "_SyncObj__raftLastApplied",
+    "_SyncObj__raftElectionDeadline",
+    "_SyncObj__votedForNodeId",
     "_SyncObj__commandsLocalCounter",
     "_SyncObj__commandsQueue",
     "_SyncObj__commandsWaitingCommit",
@@ -48,10 +61,10 @@ class DurableSyncObj(SyncObj):  # type: ignore[misc]  # PySyncObj has no types
 
     The dump is `conf.fullDumpFile` or, if that is not set, the directory's name and ".dump".
 
-    If a write or a sync fails, or the dump cannot be read, the node sends, votes, applies and
-    acknowledges nothing any more.  `failure` says why; whoever waits for a command is told
-    FAIL_REASON.UNKNOWN_OUTCOME, and new commands and doTick raise PoisonedError.  With autoTick
-    the node destroys itself.  Start it again, once the disk is well: it then has all it promised.
+    If a write or a sync fails, or the dump cannot be read, the node stops: it sends, votes, applies
+    and acknowledges nothing.  `failure` says why.  Commands that wait get
+    FAIL_REASON.UNKNOWN_OUTCOME; new commands and doTick raise PoisonedError.  With autoTick the
+    node destroys itself.  Repair the disk and start the node again: it has all it acknowledged.
     """
 
     def __init__(
@@ -67,26 +80,36 @@ class DurableSyncObj(SyncObj):  # type: ignore[misc]  # PySyncObj has no types
             raise ValueError("conf.journalFile must name the journal's directory")
         directory = os.fspath(conf.journalFile)
         conf = copy.copy(conf)
-        conf.journalFile = None  # so that PySyncObj makes a journal in memory, which we drop
+        conf.journalFile = None  # so that PySyncObj creates a journal in memory, which is dropped
         conf.fullDumpFile = conf.fullDumpFile or f"{directory.rstrip('/')}.dump"
         pysyncobj.serializer.atomicReplace = replace_durably
         self.__dump_path: str = conf.fullDumpFile
+        refuse_if_unfinished(directory)
+        self.__asks_at = 0.0  # a node that is rejoining
         self.__journal = self._open_journal(directory)
         try:
-            refuse_if_missing(self.__dump_path, self.__journal)
+            refuse_if_lost(self.__dump_path, directory, self.__journal)
             super().__init__(selfNode, otherNodes, conf, *args, **kwargs)
         except BaseException:
             self.__journal._destroy()
             raise
         conf.journalFile = directory
-        # PySyncObj numbers its requests to the leader from 1 in every life, so that an answer to
-        # one of an earlier life would pass for the answer to another command, and acknowledge it.
+        # PySyncObj numbers its requests to the leader from 1 in every process.  An answer to a
+        # request of the previous process would acknowledge another command.
         self._SyncObj__commandsLocalCounter = runtime.new_id().int
 
     @property
     def failure(self) -> str | None:
-        """Why this node has stopped; None while it runs."""
+        """Return why this node has stopped; None while it runs."""
         return self.__journal.refusal
+
+    @property
+    def is_rejoining(self) -> bool:
+        """Return whether this node lost its journal and does not vote yet: it fetches what it lost.
+
+        That needs a majority of the cluster without this node.
+        """
+        return self.__journal.is_rejoining
 
     def _open_journal(self, directory: str) -> RaftJournal:
         if os.path.isfile(directory):
@@ -96,7 +119,7 @@ class DurableSyncObj(SyncObj):  # type: ignore[misc]  # PySyncObj has no types
         disk: Disk = OsDisk(directory)
         return RaftJournal(disk, before_cut=lambda: sync_dump(self.__dump_path))
 
-    # What PySyncObj sets once, and uses ever after
+    # What PySyncObj sets once
 
     @property
     def _SyncObj__raftLog(self) -> RaftJournal:
@@ -124,10 +147,18 @@ class DurableSyncObj(SyncObj):  # type: ignore[misc]  # PySyncObj has no types
         path = self.__dump_path
         self.__serializer = JournalFirst(serializer, self.__journal, path, is_gzip=is_gzip)
 
+    @property
+    def _SyncObj__raftElectionDeadline(self) -> float:
+        return math.inf if self.__journal.is_rejoining else self.__election_deadline
+
+    @_SyncObj__raftElectionDeadline.setter
+    def _SyncObj__raftElectionDeadline(self, deadline: float) -> None:
+        self.__election_deadline = deadline
+
     # What PySyncObj does, and how it stops
 
     def _SyncObj__loadDumpFile(self, clearJournal: bool) -> None:
-        """PySyncObj goes on without a dump that it cannot read: with nothing in place of it."""
+        """Stop if the dump cannot be read: PySyncObj would continue without it."""
         self.__serializer.is_starting = not clearJournal
         self._SyncObj__raftLastApplied = 0  # the dump's, as soon as all of it is loaded
         super()._SyncObj__loadDumpFile(clearJournal)
@@ -139,16 +170,36 @@ class DurableSyncObj(SyncObj):  # type: ignore[misc]  # PySyncObj has no types
         self.__journal.refuse_if_failed()
         try:
             super()._onTick(timeToWait)
+            if self.__journal.is_rejoining:
+                self.__rejoin()
         except Exception:
-            if self.__journal.refusal is not None:  # else it is PySyncObj's own affair
+            if self.__journal.refusal is not None:  # else PySyncObj handles it
                 self.__stop()
             raise
 
     def _applyCommand(self, command: bytes, callback: Any, commandType: int | None = None) -> None:
         self.__journal.refuse_if_failed()
         if len(command) >= COMMAND_SIZE_MAX:
-            raise ValueError(f"a command of {len(command)} bytes; the most is {COMMAND_SIZE_MAX}")
+            raise ValueError(f"a command has {len(command)} bytes; at most {COMMAND_SIZE_MAX} fit")
         super()._applyCommand(command, callback, commandType)
+
+    def __rejoin(self) -> None:
+        """Ask the leader for an entry: when it is applied here, nothing acknowledged is missing."""
+        now = pysyncobj.syncobj.monotonicTime()
+        if len(self.otherNodes) < 2:  # a majority of two is both: the other node has everything
+            self.__finish_rejoin(None, FAIL_REASON.SUCCESS)
+        elif self._getLeader() is not None and now >= self.__asks_at:
+            self.__asks_at = now + 2 * self.conf.raftMaxTimeout  # the answer may be lost
+            self._applyCommand(b"", self.__finish_rejoin, _NO_OP)
+
+    def __finish_rejoin(self, _: Any, reason: int) -> None:
+        if reason != FAIL_REASON.SUCCESS or not self.__journal.is_rejoining:
+            return
+        if self._SyncObj__votedForNodeId is None and self.selfNode is not None:
+            # It may have voted in this term, and does not know for whom.
+            self._SyncObj__setCurrentTerm(self.raftCurrentTerm, self.selfNode.id)
+        self.__journal.finish_rejoin()
+        _LOG.warning("node %s has fetched what it lost, and votes again", self.selfNode)
 
     def __stop(self) -> None:
         _LOG.critical("node %s has stopped: %s", self.selfNode, self.__journal.refusal)
@@ -175,14 +226,15 @@ class DurableSyncObj(SyncObj):  # type: ignore[misc]  # PySyncObj has no types
 
 
 def _refuse_if_unknown() -> None:
-    """Were one of these names another, a node would run without its journal, and nobody know."""
+    """Raise UnsupportedError if PySyncObj lacks a name: the node would run without its journal."""
     serializer = pysyncobj.serializer.Serializer
     is_known = (
         _RELIED_ON.issubset(SyncObj.__init__.__code__.co_names)
         and hasattr(SyncObj, "_SyncObj__loadDumpFile")
+        and hasattr(SyncObj, "_SyncObj__setCurrentTerm")
         and "atomicReplace" in serializer.serialize.__code__.co_names
         and "atomicReplace" in serializer.setTransmissionData.__code__.co_names
     )
     if not is_known:
         version = pysyncobj.version.VERSION
-        raise UnsupportedError(f"PySyncObj {version} is built differently; 0.3.17 is known to work")
+        raise UnsupportedError(f"PySyncObj {version} is not supported; use 0.3.17")

@@ -1,6 +1,6 @@
-"""Create-if-absent for every store: its own where it has one, else two-phase writes."""
+"""Create-if-absent for every object store: its own if it has one, else two-phase writes."""
 
-from holdfast.kv.cas.open import open_and_recover, open_bucket, open_records
+from holdfast.kv.cas.open import open_bucket, open_records, open_two_phase
 from holdfast.kv.cas.records import Record, Records, SweptError
 from holdfast.kv.cas.two_phase import TwoPhaseBucket
 
@@ -9,7 +9,7 @@ __all__ = [
     "Records",
     "SweptError",
     "TwoPhaseBucket",
-    "open_and_recover",
     "open_bucket",
     "open_records",
+    "open_two_phase",
 ]

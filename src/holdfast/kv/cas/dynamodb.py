@@ -2,19 +2,19 @@
 
 One partition per scope.  In it `r/NAME` is a record, `w/DIRECTORY` a watermark, and `e` the
 epoch.  An insert is one transaction that checks the other two; every read is consistent.
-(No attribute has a name of one word: DynamoDB reserves hundreds of them.)
+(No attribute has a name of one word: DynamoDB reserves hundreds of words.)
 """
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from holdfast.errors import MissingError, UnavailableError
-from holdfast.kv.cas.records import Record, SweptError, directory_of
+from holdfast.errors import UnavailableError
+from holdfast.kv.cas.records import Record, SweptError, directory_of, driver_of
 
 _BATCH = 25  # how many deletes DynamoDB takes at once
 _BELOW = "attribute_not_exists(boundary_name) OR boundary_name < :boundary"
-# Its names for what will pass.
+# Its names for temporary errors.
 _PASSING = {
     "InternalServerError",
     "LimitExceededException",
@@ -27,13 +27,9 @@ _PASSING = {
 
 
 def open_dynamodb(table: str, scope: str, **options: str) -> "DynamoRecords":
-    """The table is made if it is missing; options are boto3's (endpoint_url, region_name ...)."""
-    try:
+    """Open a table, or create it; options are boto3's (endpoint_url, region_name ...)."""
+    with driver_of("records in DynamoDB need boto3", "dynamodb"):
         import boto3
-    except ImportError as error:
-        raise MissingError(
-            "records in DynamoDB need boto3: pip install 'holdfast[dynamodb]'"
-        ) from error
     return DynamoRecords(boto3.client("dynamodb", **options), table, scope)
 
 
@@ -42,7 +38,7 @@ class DynamoRecords:
 
     def __init__(self, client: Any, table: str, scope: str) -> None:
         self._client, self._table, self._scope = client, table, scope
-        with _told():
+        with _translated():
             self._make_table()
 
     def __repr__(self) -> str:
@@ -69,7 +65,7 @@ class DynamoRecords:
             {"ConditionCheck": self._check(f"w/{directory_of(destination)}", _BELOW, wanted)},
             {"ConditionCheck": self._check("e", same, now if epoch else {})},
         ]
-        with _told():
+        with _translated():
             try:
                 self._client.transact_write_items(TransactItems=steps)
             except self._client.exceptions.TransactionCanceledException as error:
@@ -77,17 +73,9 @@ class DynamoRecords:
         return Record(destination, source)
 
     def commit(self, record: Record) -> None:
-        with _told(), suppress(self._client.exceptions.ConditionalCheckFailedException):
-            self._client.update_item(
-                TableName=self._table,
-                Key=self._key(f"r/{record.destination}"),
-                UpdateExpression="SET is_committed = :yes",
-                ConditionExpression="source_name = :source",
-                ExpressionAttributeValues={
-                    ":yes": {"BOOL": True},
-                    ":source": {"S": record.source},
-                },
-            )
+        values = {":yes": {"BOOL": True}, ":source": {"S": record.source}}
+        same = "source_name = :source"
+        self._update(f"r/{record.destination}", "SET is_committed = :yes", values, same)
 
     def find(self, destination: str) -> Record | None:
         item = self._get(f"r/{destination}")
@@ -99,14 +87,7 @@ class DynamoRecords:
 
     def retire(self, directory: str, boundary: str) -> None:
         mark = {":boundary": {"S": boundary}}
-        with _told(), suppress(self._client.exceptions.ConditionalCheckFailedException):
-            self._client.update_item(
-                TableName=self._table,
-                Key=self._key(f"w/{directory}"),
-                UpdateExpression="SET boundary_name = :boundary",
-                ConditionExpression=_BELOW,
-                ExpressionAttributeValues=mark,
-            )
+        self._update(f"w/{directory}", "SET boundary_name = :boundary", mark, _BELOW)
         records = [_record(item) for item in self._between(f"r/{directory}", f"r/{boundary}")]
         gone = [
             self._key(f"r/{record.destination}")
@@ -117,21 +98,14 @@ class DynamoRecords:
             self._forget(gone[start : start + _BATCH])
 
     def begin_sweep(self) -> int:
-        with _told():
-            answer = self._client.update_item(
-                TableName=self._table,
-                Key=self._key("e"),
-                UpdateExpression="ADD sweep_epoch :one",
-                ExpressionAttributeValues={":one": {"N": "1"}},
-                ReturnValues="UPDATED_NEW",
-            )
-        return int(answer["Attributes"]["sweep_epoch"]["N"])
+        answer = self._update("e", "ADD sweep_epoch :one", {":one": {"N": "1"}})
+        return int(answer["sweep_epoch"]["N"])
 
     def close(self) -> None:
         self._client.close()
 
     def _holder(self, destination: str, answer: dict[str, Any]) -> Record:
-        """Why a transaction was turned down: taken, retired, swept, or met another."""
+        """Return why a transaction was refused: taken, retired, swept, or a conflict."""
         reasons = [reason.get("Code") for reason in answer.get("CancellationReasons", [])]
         holder = self.find(destination)
         if holder is not None:
@@ -140,14 +114,14 @@ class DynamoRecords:
             raise FileExistsError(f"object {destination} was created, and retired")
         if len(reasons) == 3 and reasons[2] == "ConditionalCheckFailed":
             raise SweptError
-        raise UnavailableError(f"DynamoDB turned a transaction down: {reasons}")
+        raise UnavailableError(f"DynamoDB refused a transaction: {reasons}")
 
     def _make_table(self) -> None:
         keys = [("scope_key", "HASH"), ("item_key", "RANGE")]
         with suppress(self._client.exceptions.ResourceNotFoundException):
             self._client.describe_table(TableName=self._table)
             return
-        with suppress(self._client.exceptions.ResourceInUseException):  # another was faster
+        with suppress(self._client.exceptions.ResourceInUseException):  # another client was faster
             self._client.create_table(
                 TableName=self._table,
                 KeySchema=[{"AttributeName": key, "KeyType": kind} for key, kind in keys],
@@ -171,8 +145,25 @@ class DynamoRecords:
         }
         return check | ({"ExpressionAttributeValues": values} if values else {})
 
+    def _update(
+        self, name: str, change: str, values: dict[str, Any], condition: str | None = None
+    ) -> dict[str, Any]:
+        """Change an item and return its new attributes; none if the condition does not hold."""
+        only_if = {"ConditionExpression": condition} if condition else {}
+        with _translated(), suppress(self._client.exceptions.ConditionalCheckFailedException):
+            answer: dict[str, Any] = self._client.update_item(
+                TableName=self._table,
+                Key=self._key(name),
+                UpdateExpression=change,
+                ExpressionAttributeValues=values,
+                ReturnValues="UPDATED_NEW",
+                **only_if,
+            )
+            return answer["Attributes"]  # type: ignore[no-any-return]
+        return {}
+
     def _get(self, name: str) -> dict[str, Any]:
-        with _told():
+        with _translated():
             answer = self._client.get_item(
                 TableName=self._table, Key=self._key(name), ConsistentRead=True
             )
@@ -190,13 +181,13 @@ class DynamoRecords:
                 ":last": {"S": last},
             },
         )
-        with _told():
+        with _translated():
             for page in pages:
                 yield from page["Items"]
 
     def _forget(self, keys: list[dict[str, Any]]) -> None:
         requests = {self._table: [{"DeleteRequest": {"Key": key}} for key in keys]}
-        with _told():
+        with _translated():
             answer = self._client.batch_write_item(RequestItems=requests)
         if answer["UnprocessedItems"]:
             raise UnavailableError("DynamoDB is too busy to delete more")
@@ -208,8 +199,8 @@ def _record(item: dict[str, Any]) -> Record:
 
 
 @contextmanager
-def _told() -> Iterator[None]:
-    """What will pass, or got no answer, is UnavailableError."""
+def _translated() -> Iterator[None]:
+    """Raise UnavailableError for a temporary error, or if there was no answer."""
     from botocore.exceptions import BotoCoreError, ClientError
 
     try:

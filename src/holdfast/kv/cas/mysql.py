@@ -3,20 +3,17 @@
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from holdfast.errors import MissingError, UnavailableError
+from holdfast.errors import UnavailableError
+from holdfast.kv.cas.records import driver_of
 from holdfast.kv.cas.sql import Dialect, SqlRecords, tables
 
 _TIMEOUT_S = 30
 
 
 def open_mysql(url: str, scope: str) -> SqlRecords:
-    """`url` is mysql://user:password@host:3306/database"""
-    try:
+    """Open the records at mysql://user:password@host:3306/database."""
+    with driver_of("records in MySQL or MariaDB need PyMySQL", "sql"):
         import pymysql
-    except ImportError as error:
-        raise MissingError(
-            "records in MySQL or MariaDB need PyMySQL: pip install 'holdfast[sql]'"
-        ) from error
     parts = urlsplit(url)
 
     def connect() -> Any:
@@ -34,14 +31,14 @@ def open_mysql(url: str, scope: str) -> SqlRecords:
             init_command="SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
         )
 
-    def told(error: Exception) -> Exception:
+    def translate(error: Exception) -> Exception:
         if isinstance(error, pymysql.err.OperationalError | pymysql.err.InterfaceError):
             return UnavailableError(f"MySQL: {error}")
         return error
 
     dialect = Dialect(
         tables=[
-            "SET sql_notes = 0",  # that a table is there already is no news
+            "SET sql_notes = 0",  # no notes about tables that exist
             *tables("VARCHAR({}) CHARACTER SET ascii COLLATE ascii_bin"),
         ],
         begin="START TRANSACTION",
@@ -52,6 +49,6 @@ def open_mysql(url: str, scope: str) -> SqlRecords:
         for_share="LOCK IN SHARE MODE",  # MariaDB does not know FOR SHARE
         placeholder="%s",
         taken=pymysql.err.IntegrityError,
-        told=told,
+        translate=translate,
     )
     return SqlRecords(connect, dialect, scope)

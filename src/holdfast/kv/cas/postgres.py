@@ -2,20 +2,17 @@
 
 from typing import Any
 
-from holdfast.errors import MissingError, UnavailableError
+from holdfast.errors import UnavailableError
+from holdfast.kv.cas.records import driver_of
 from holdfast.kv.cas.sql import Dialect, SqlRecords, tables
 
 _SETUP_LOCK = 0x686F6C6466617374  # two clients that make the same table at once would collide
 
 
 def open_postgres(url: str, scope: str) -> SqlRecords:
-    """`url` as libpq takes it: postgresql://user@host:5432/database"""
-    try:
+    """Open the records at postgresql://user@host:5432/database, as libpq takes it."""
+    with driver_of("records in PostgreSQL need psycopg", "sql"):
         import psycopg
-    except ImportError as error:
-        raise MissingError(
-            "records in PostgreSQL need psycopg: pip install 'holdfast[sql]'"
-        ) from error
 
     def connect() -> Any:
         # In autocommit BEGIN and COMMIT are ours; read committed: each look sees the newest.
@@ -24,7 +21,7 @@ def open_postgres(url: str, scope: str) -> SqlRecords:
         connection.execute("SET synchronous_commit = 'on'")
         return connection
 
-    def told(error: Exception) -> Exception:
+    def translate(error: Exception) -> Exception:
         if isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
             return UnavailableError(f"PostgreSQL: {str(error).strip()}")
         return error
@@ -43,6 +40,6 @@ def open_postgres(url: str, scope: str) -> SqlRecords:
         for_share="FOR SHARE",
         placeholder="%s",
         taken=psycopg.errors.UniqueViolation,
-        told=told,
+        translate=translate,
     )
     return SqlRecords(connect, dialect, scope)

@@ -1,7 +1,7 @@
 """Records of two-phase writes in a relational database: what the three dialects share.
 
-A connection serves one call at a time; calls that overlap use several.  After an error a
-connection is thrown away: nobody knows what state it is in.
+A connection serves one call at a time; calls that overlap use several.  After an error a connection
+is closed, because its state is unknown.
 """
 
 from collections import deque
@@ -28,20 +28,20 @@ _NEXT_EPOCH = "UPDATE holdfast_epochs SET epoch = epoch + 1 WHERE scope = ?"
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """How one database says it."""
+    """The SQL of one database."""
 
-    tables: Sequence[str]  # statements that make them where they are missing
+    tables: Sequence[str]  # statements that create the missing ones
     begin: str
     first_epoch: str
     raise_watermark: str
-    for_share: str  # after a SELECT: nobody may change the row until we are done
+    for_share: str  # after a SELECT: no other transaction may change the row until ours ends
     placeholder: str
     taken: type[Exception]  # what a second insert of one key raises
-    told: Callable[[Exception], Exception]  # a driver's error as one of ours
+    translate: Callable[[Exception], Exception]  # a driver's error to a HoldfastError or OSError
 
 
 def tables(text: str) -> list[str]:
-    """What every dialect needs; `text` is how one keeps a name of {} bytes that sorts by byte."""
+    """Return the tables of a dialect; `text` declares a name of {} bytes that sorts by byte."""
     name = text.format
     return [
         f"""CREATE TABLE IF NOT EXISTS holdfast_records (
@@ -57,7 +57,7 @@ def tables(text: str) -> list[str]:
 
 
 class SqlRecords:
-    """See Records.  `scope` tells the stores apart that share one database."""
+    """See Records.  `scope` distinguishes the stores that share one database."""
 
     def __init__(self, connect: Callable[[], Any], dialect: Dialect, scope: str) -> None:
         self._connect, self._dialect, self._scope = connect, dialect, scope
@@ -115,7 +115,7 @@ class SqlRecords:
         while self._idle:
             self._idle.pop().close()
 
-    __del__ = close  # who forgets it leaves no connection open
+    __del__ = close  # also closes connections if the caller forgets it
 
     def _holder(self, connection: Any, destination: str) -> Record:
         holder = self._find(connection, destination)
@@ -160,9 +160,9 @@ class SqlRecords:
             raise
         except Exception as error:
             if connection is not None:
-                with suppress(Exception):  # the first error is the one to tell
+                with suppress(Exception):  # report the first error
                     connection.close()
-            raise self._dialect.told(error) from error
+            raise self._dialect.translate(error) from error
         self._idle.append(connection)
 
 

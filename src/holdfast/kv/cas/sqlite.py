@@ -12,11 +12,13 @@ from holdfast.errors import CorruptError, DiskFullError, UnavailableError
 from holdfast.kv.cas.sql import Dialect, SqlRecords, tables
 
 _BUSY_S = 10.0
-_VERSIONS = slice(18, 20)  # in a file's header: who may write and read it, 2 for write-ahead logs
+_VERSIONS = slice(
+    18, 20
+)  # in a file's header: the versions that may write and read it, 2 for write-ahead logs
 
 
 def open_sqlite(path: str, scope: str) -> SqlRecords:
-    """The file is made, readable by its owner only, if it is missing."""
+    """Open a file of records; create it, readable by its owner only, if it is missing."""
     directory, _, name = path.rpartition("/")
     bucket = DirectoryBucket(directory or ("/" if path.startswith("/") else "."))
     with suppress(FileExistsError):  # durable, private, and safe if two do it at once
@@ -34,7 +36,7 @@ def open_sqlite(path: str, scope: str) -> SqlRecords:
             raise
         return connection
 
-    def told(error: Exception) -> Exception:
+    def translate(error: Exception) -> Exception:
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
         if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
             return CorruptError(path, 0, str(error))
@@ -54,15 +56,16 @@ def open_sqlite(path: str, scope: str) -> SqlRecords:
         for_share="",  # BEGIN IMMEDIATE keeps all others out
         placeholder="?",
         taken=sqlite3.IntegrityError,
-        told=told,
+        translate=translate,
     )
     return SqlRecords(connect, dialect, scope)
 
 
 def _empty() -> bytes:
-    """A database that has its write-ahead log from the start.
+    """Return an empty database in write-ahead mode.
 
-    Of several who turn it on at once SQLite fails all but one at once, whatever the timeout.
+    If several processes turn the mode on at the same time, SQLite fails all but one, regardless of
+    the timeout.
     """
     with closing(sqlite3.connect(":memory:")) as connection:
         connection.execute("VACUUM")  # makes the first page

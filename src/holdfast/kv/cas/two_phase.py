@@ -1,19 +1,20 @@
 """Create-if-absent on a store that has none, with the help of a transactional store.
 
-A write is a temporary object `NAME.UUID.CRC`, a record that takes NAME for it, a copy to NAME,
-a mark in the record, and the removal of the temporary.  With the record the write is decided
-and durable: whoever finds it unfinished finishes it, and nobody ever drops it.
+A write has five steps: create a temporary object `NAME.UUID.CRC`, insert a record that takes NAME,
+copy to NAME, mark the record, and remove the temporary object.  With the record the write is
+decided and durable: any process that finds it unfinished finishes it, and none drops it.
 
 1. A temporary that an uncommitted record names is never deleted.
 2. Only the source of the record is ever copied to its name, so a name never changes its bytes.
-3. Who loses a name finishes the winner's copy first, so a winner that died blocks nobody.
+3. A writer that loses a name first finishes the winner's copy, so a winner that died blocks no
+   other writer.
 
 The page, with what differs from the design this follows: docs/buckets.md
 """
 
 import re
 from binascii import crc32
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from uuid import UUID
 
@@ -30,7 +31,9 @@ _MOMENTS_MS = (5, 20, 75, 200)
 
 
 class TwoPhaseBucket:
-    """See Bucket.  `bucket` need not enforce anything; it should repeat what gets no answer."""
+    """See Bucket.  `bucket` need not enforce create-if-absent; it should retry requests without an
+    answer.
+    """
 
     def __init__(
         self,
@@ -42,10 +45,13 @@ class TwoPhaseBucket:
     ) -> None:
         self._bucket, self._records = bucket, records
         self._patience, self._new_id = patience or Patience(), new_id
-        self._epoch: int | None = None  # asked for when first needed
+        self._epoch: int | None = None  # read when first needed
 
     def __repr__(self) -> str:
         return f"TwoPhaseBucket({self._bucket!r}, {self._records!r})"
+
+    def __str__(self) -> str:
+        return str(self._bucket)
 
     def get(self, name: str) -> bytes:
         return self._bucket.get(name)
@@ -74,9 +80,9 @@ class TwoPhaseBucket:
         return [info for info in found if not hidden(info.name) and info.name != TWO_PHASE_MARK]
 
     def delete(self, *names: str) -> None:
-        """What is deleted is finished first, so that no recovery brings it back."""
+        """Delete objects.  Their writes are finished first, so that no recovery restores them."""
         doomed = {checked(name) for name in names}
-        for record in self._patience.ask(self._records.uncommitted):
+        for record in self.unfinished():
             if record.destination in doomed:
                 self._finish(record)
         self._bucket.delete(*names)
@@ -84,9 +90,13 @@ class TwoPhaseBucket:
     def copy(self, source: str, destination: str) -> None:
         self._bucket.copy(source, destination)
 
+    def unfinished(self) -> Sequence[Record]:
+        """Return the writes whose record exists, and whose copy may be missing."""
+        return self._patience.ask(self._records.uncommitted)
+
     def recover(self) -> int:
-        """Finish all that is unfinished, whoever began it; return how many that were."""
-        records = self._patience.ask(self._records.uncommitted)
+        """Finish all unfinished writes, of any process; return how many there were."""
+        records = self.unfinished()
         for record in records:
             self._finish(record)
         return len(records)
@@ -105,10 +115,10 @@ class TwoPhaseBucket:
             for info in self._bucket.list("")
             if info.modified_ms < before_ms and _TEMPORARY.fullmatch(info.name)
         ]
-        # In this order.  What was listed belongs to an epoch that is over after the next line;
-        # so its record, if it is ever to have one, is among those we read after it.
+        # In this order.  The listed objects belong to an epoch that the next line ends.  So their
+        # records, if they ever get any, are among those that are read after it.
         self._epoch = self._patience.ask(self._records.begin_sweep)
-        needed = {record.source for record in self._patience.ask(self._records.uncommitted)}
+        needed = {record.source for record in self.unfinished()}
         orphans = [name for name in listed if name not in needed]
         self._bucket.delete(*orphans)
         below = self._bucket.sweep(before_ms) if isinstance(self._bucket, Sweepable) else 0
@@ -120,7 +130,7 @@ class TwoPhaseBucket:
     def _put_and_insert(
         self, name: str, data: Buffer, metadata: Mapping[str, str] | None
     ) -> tuple[str, Record | None]:
-        """The temporary, and the record that holds the name; None if the name is retired."""
+        """Return the temporary object, and the record of the name; None if the name is retired."""
         while True:
             epoch = self._epoch  # before the put: a sweep that sees the object ends this epoch
             if epoch is None:
@@ -138,22 +148,24 @@ class TwoPhaseBucket:
             return source, record
 
     def _is_ours(self, record: Record | None, data: Buffer) -> bool:
-        """An earlier attempt of ours may have won, its answer lost.  The bytes have an identity."""
+        """Return whether an earlier attempt of ours succeeded, its answer lost: the bytes are
+        unique.
+        """
         if record is None or not data or not record.source.endswith(f".{crc32(data):08x}"):
             return False
         try:
             return self._bucket.get(record.destination) == data
-        except FileNotFoundError:  # whoever created it, it is deleted
+        except FileNotFoundError:  # it was created, and deleted since
             return False
 
     def _insert(self, name: str, source: str, epoch: int) -> Record:
         return self._patience.ask(lambda: self._records.insert(name, source, epoch))
 
     def _help(self, record: Record) -> None:
-        """Finish for a winner that is dead or stalled; one that lives gets a moment to do it.
+        """Finish the write of a winner that is dead or stalled; a live one gets a moment to do it.
 
-        Two copies at once do no harm to a store that replaces an object in one instant.  Not
-        all do, and a copy costs more than a look.
+        Two copies at the same time are safe in a store that replaces objects atomically.  Not all
+        do, and a copy costs more than a read.
         """
         for pause_ms in () if record.committed else _MOMENTS_MS:
             self._patience.sleep(pause_ms / 1000)
@@ -163,27 +175,27 @@ class TwoPhaseBucket:
         self._finish(record)
 
     def _finish(self, record: Record) -> None:
-        """Copy, mark, clean up.  Anybody may do this, any number of times, at the same time."""
+        """Copy, mark, clean up.  Several processes may do this, repeatedly, at the same time."""
         if record.committed:
             return
         try:
             self._bucket.copy(record.source, record.destination)
         except FileNotFoundError:
             self._believe_finished(record)
-        # Durable and visible from here on: what fails now, recovery and sweep make good.
+        # Durable and visible from here on: recovery and sweep finish what fails now.
         with suppress(UnavailableError):
             self._patience.ask(lambda: self._records.commit(record))
             self._discard(record.source)
 
     def _believe_finished(self, record: Record) -> None:
-        """The temporary is gone, which its remover may have done only after a copy."""
+        """Check that the write is finished: its temporary object is deleted only after the copy."""
         try:
             self._bucket.get_range(record.destination, 0, 0)
         except FileNotFoundError:
             now = self._patience.ask(lambda: self._records.find(record.destination))
             if now == record:  # else it was finished, and deleted since
                 raise CorruptError(
-                    record.destination, 0, f"a record promises it, but {record.source} is gone"
+                    record.destination, 0, f"a record names it, but {record.source} is missing"
                 ) from None
 
     def _discard(self, source: str) -> None:

@@ -1,43 +1,42 @@
-"""Names for what is replaced and kept: of snapshots, states and whole logs, as the original has it.
+"""Replace files and keep the old ones, named as the original does: snapshots, states, logs.
 
-snap-2024-01-02-030405-6780     when, to the millisecond, and a number in base 36 behind it
-snap.tmp-4242-1                 a file that is being made, and by which process
+snap-2024-01-02-030405-6780     when, to the millisecond, then a number in base 36
+snap.tmp-4242-1                 a file that process 4242 is writing
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
 
-from holdfast import runtime
 from holdfast.disk import Disk
+from holdfast.formats import snapshot_file
 from holdfast.formats.token_file import Meta
+from holdfast.logs.file_log.directory import SNAPSHOT
+from holdfast.runtime import Runtime, from_rfc3339, to_rfc3339
 
-KEPT_MAX = 60  # of old snapshots and states
+KEPT_MAX = 60  # old snapshots and old states, of each
 
+Data = bytes | bytearray | memoryview | Iterable[bytes]
+
+_PIECE_SIZE = 16 * 2**20
 _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 _DATE = r"-\d{4}-\d\d-\d\d-\d{6}-\d{3}[0-9a-z]+"
 
 
 class Stamps:
-    """Dates and numbers for names.  One for all that a log keeps, so that no two are alike."""
+    """Dates and numbers for names.  A log has one, so that no two names are equal."""
 
-    def __init__(
-        self,
-        now_ms: Callable[[], int] = runtime.now_ms,
-        hostname: str | None = None,
-        process_id: int | None = None,
-    ) -> None:
-        self.now_ms = now_ms
-        self.hostname = runtime.hostname() if hostname is None else hostname
-        self.process_id = runtime.process_id() if process_id is None else process_id
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
         self._last_ms, self._number, self._temporary = -1, 0, 0
 
     def meta(self) -> Meta:
-        return Meta(iso_time(self.now_ms()), self.hostname)
+        return Meta(iso_time(self._runtime.now_ms()), self._runtime.hostname())
 
     def history(self, name: str, taken: Callable[[str], bool]) -> str:
-        """The next name for what `name` was until now that is not taken."""
+        """Return the next free name under which to keep the present `name`."""
         while True:
-            moment_ms = self.now_ms()
+            moment_ms = self._runtime.now_ms()
             self._number = self._number + 1 if moment_ms == self._last_ms else 0
             self._last_ms = moment_ms
             date, _, time = iso_time(moment_ms).partition("T")
@@ -48,33 +47,33 @@ class Stamps:
 
     def temporary(self, name: str) -> str:
         self._temporary += 1
-        return f"{name}.tmp-{self.process_id}-{_base36(self._temporary)}"
+        return f"{name}.tmp-{self._runtime.process_id()}-{_base36(self._temporary)}"
 
 
 def iso_time(unix_ms: int) -> str:
-    """As JavaScript writes it: 2024-01-02T03:04:05.678Z"""
-    whole, _, fraction = runtime.to_rfc3339(unix_ms)[:-1].partition(".")
+    """Format a time as JavaScript does: 2024-01-02T03:04:05.678Z"""
+    whole, _, fraction = to_rfc3339(unix_ms)[:-1].partition(".")
     return f"{whole}.{fraction:0<3}Z"
 
 
 def created_ms(meta: Meta) -> int:
-    """When; 0 where nothing readable tells."""
+    """Return when a file was created; 0 if its date cannot be parsed."""
     try:
-        return runtime.from_rfc3339(meta.created)
+        return from_rfc3339(meta.created)
     except (ValueError, TypeError):
         return 0
 
 
 def kept(disk: Disk, name: str) -> list[str]:
-    """What `name` was before, oldest first."""
+    """Return the names of the old files that `name` has replaced, oldest first."""
     pattern = re.compile(re.escape(name) + _DATE, re.ASCII)
     return [each for each in disk.list() if pattern.fullmatch(each)]
 
 
 def replace(disk: Disk, temporary: str, name: str, old: str) -> None:
-    """Durably put a file, whole and synced, in the place of another, which is kept as `old`."""
+    """Durably replace a file by a complete, synced one; keep the present one as `old`."""
     names = disk.list()
-    if name in names and old not in names:  # there already, if a crash interrupted this
+    if name in names and old not in names:  # it is there already if a crash interrupted this
         disk.link(name, old)
     disk.rename(temporary, name, replace=True)
     if surplus := kept(disk, name)[:-KEPT_MAX]:
@@ -82,10 +81,41 @@ def replace(disk: Disk, temporary: str, name: str, old: str) -> None:
 
 
 def sweep(disk: Disk, name: str, needed: str = "") -> None:
-    """Remove what was being made of `name` by processes that are no more."""
+    """Remove the temporary files of `name` that previous processes have left."""
     left = [n for n in disk.list() if n.startswith(f"{name}.tmp-") and n != needed]
     if left:
         disk.remove(*left)
+
+
+def write_snapshot(disk: Disk, index: int, term: int, data: Data, stamps: Stamps) -> str:
+    """Write and sync a snapshot under a temporary name; return that name.
+
+    If `data` raises, the file is removed.
+    """
+    name = stamps.temporary(SNAPSHOT)
+    head = snapshot_file.encode_head(index, term, 0, stamps.meta())
+    disk.create(name, head, replace=True)
+    try:
+        with closing(disk.open(name, writable=True)) as file:
+            size = 0
+            for piece in _pieces(data):
+                file.write_at(len(head) + size, piece)
+                size += len(piece)
+            file.write_at(snapshot_file.DATA_SIZE_OFFSET, snapshot_file.encode_data_size(size))
+            file.sync()
+    except BaseException:
+        disk.remove(name)
+        raise
+    return name
+
+
+def _pieces(data: Data) -> Iterator[bytes | memoryview]:
+    if not isinstance(data, bytes | bytearray | memoryview):
+        yield from data
+        return
+    view = memoryview(data).cast("B")
+    for begin in range(0, len(view), _PIECE_SIZE):
+        yield view[begin : begin + _PIECE_SIZE]
 
 
 def _base36(number: int) -> str:

@@ -1,32 +1,37 @@
-"""Opening a FileLog's directory: judge what a crash left, and mend only what a crash can leave.
+"""Open the directory of a FileLog: judge what a crash has left, and recover from it.
 
-Of our own crashes (see holdfast.logs.file_log.tail and .intent): slots torn, which are written
-again, and changes of several files, which are finished.  Of the original's as well:
+Recovery completes what a crash of ours has interrupted (see holdfast.logs.file_log.active and
+.intent): it writes torn slots again, and carries out recorded changes.  Of the original's crashes:
 
-1. a last index file that was not finished: it holds nothing, and goes;
-2. slots that point to what never arrived: they are cleared, their bytes kept in a .cut file;
+1. a last index file that was not finished: it holds no entries, and is removed;
+2. slots that point to entries that never arrived: they are cleared, and kept in a .cut file;
 3. a snapshot that is ahead of the log: the log, which it was to replace, is moved aside.
 
-An empty last file behind a full one goes too, as the original has it.  Everything else is damage,
-and is reported, not mended.  What recovery exposes it has synced first, and read from the disk and
-not from a cache that a failed sync may have left lying.
+All of these lie beyond the mark (see .promise): what the mark covers and is missing or not valid is
+damage.  Bytes of a batch of ours that was not finished are cut off, and kept in a .cut file.  An
+empty last file after a full one is removed too, as the original does.  Everything else is damage:
+it is reported and not changed.  Recovery syncs all that it shows, and reads it from the disk: after
+a failed sync the cache may hold bytes that the disk does not.
 """
 
+from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 
-from holdfast.cuts import keep_aside
-from holdfast.disk import Disk, File
-from holdfast.errors import CorruptError
+from holdfast.disk import Disk
+from holdfast.errors import CorruptError, DiskFullError
 from holdfast.formats import rlog, snapshot_file
 from holdfast.formats.flaw import Flaw
-from holdfast.formats.rlog_commit import Commit
+from holdfast.formats.mark import Mark
+from holdfast.logs.file_log.active import ActiveState, judge
 from holdfast.logs.file_log.directory import (
     LOG,
     SNAPSHOT,
-    Found,
-    base_name,
+    IndexFile,
     cross_check,
     find_files,
+    find_holder,
+    index_name,
     read_snapshot_head,
     term_in,
     walk,
@@ -41,21 +46,34 @@ from holdfast.logs.file_log.intent import (
     carry_out,
     read_intent,
 )
-from holdfast.logs.file_log.tail import TailState, judge_tail
+from holdfast.logs.file_log.last_file import recover_last
+from holdfast.logs.file_log.promise import (
+    Promise,
+    judge_end,
+    judge_list,
+    judge_snapshot,
+    judge_tail,
+    read_promise,
+)
 from holdfast.logs.log import Damage
 
 
 @dataclass(slots=True)
 class Survey:
-    """What the directory holds, what is wrong with it, and what was mended."""
+    """What the directory holds, what is wrong with it, and what recovery did."""
 
-    files: list[Found]
+    files: list[IndexFile]
     snapshot: snapshot_file.Head | Flaw | None
-    tail: TailState | None = None  # of the last file
+    mark: Mark | Flaw | None = None  # as it was before
+    active: ActiveState | None = None  # of the last file
     damage: list[Damage] = field(default_factory=list)
     torn: Damage | None = None
-    unfinished: Found | None = None  # a last file that was never whole
-    mended: list[str] = field(default_factory=list)
+    unfinished: IndexFile | None = None  # a last file that was never complete
+    promise: Promise | None = None  # of the mark, if it holds
+    doubted: Damage | None = None  # entries that differ from the mark but seem to be valid
+    intent: Intent | None = None  # a recorded change that is not complete
+    recovered: list[str] = field(default_factory=list)
+    full: DiskFullError | None = None  # why recovery could not be finished
 
     @property
     def snapshot_index(self) -> int:
@@ -68,38 +86,90 @@ class Survey:
 
     @property
     def last_index(self) -> int:
-        """Of the files; the snapshot may be ahead of it."""
-        count = self.tail.count if self.tail else 0
+        """The last index in the files; the snapshot may be ahead of it."""
+        count = self.active.count if self.active else 0
         return self.files[-1].index + count - 1 if self.files else self.snapshot_index
 
     @property
+    def kept(self) -> tuple[int, int]:
+        """The first and the last index once an owner has recovered the log."""
+        first, last = self.first_index, max(self.last_index, self.snapshot_index)
+        if self.active is not None and self.active.redo is not None:
+            last = self.files[-1].index + self.active.final_count - 1
+        if isinstance(self.intent, Rollback):
+            last = min(last, self.intent.index - 1)
+        elif isinstance(self.intent, Discard):
+            first, last = self.intent.index + 1, self.intent.index
+        return first, last
+
+    @property
     def unsynced(self) -> str | None:
-        return self.files[-1].name if self.tail and self.tail.count else None
+        return self.files[-1].name if self.active and self.active.count else None
+
+    @property
+    def names(self) -> list[str]:
+        return [file.name for file in self.files]
 
     def all_damage(self) -> list[Damage]:
         return self.damage + ([self.torn] if self.torn else [])
 
 
-def survey(disk: Disk, sizes: dict[str, int] | None = None) -> Survey:
-    """Look, and change nothing.  `sizes` are those of the index files, if known already."""
+def survey(disk: Disk, mark: Mark | Flaw | None, sizes: dict[str, int] | None = None) -> Survey:
+    """Look at the directory and change nothing.
+
+    The mark must have been read before.  `sizes` of the index files, if already known.
+    """
     names = disk.list()
-    result = Survey(find_files(disk, sizes), read_snapshot_head(disk, names))
+    snapshot = judge_snapshot(disk, names, read_snapshot_head(disk, names), mark)
+    result = Survey(find_files(disk, sizes), snapshot, mark)
     if INTENT in names:
         try:
-            _look_ahead(disk, result, read_intent(disk))
+            result.intent = read_intent(disk)
+            _look_ahead(disk, result, result.intent)
         except CorruptError as error:
             result.damage.append(Damage(INTENT, error.offset, 0, 0, error.why))
-    while result.files and isinstance(result.files[-1].head, Flaw) and not result.damage:
-        _judge_last(disk, result)
-    result.damage += cross_check(disk, result.files)
-    if result.files and not isinstance(result.files[-1].head, Flaw):
-        _judge_entries(disk, result, result.files[-1], result.files[-1].head)
+    result.promise, lost = read_promise(disk, names, result.files, snapshot, mark)
+    result.damage += lost
+    _judge_files(disk, result)
     _judge_snapshot(disk, result)
+    if result.promise is not None:
+        _judge_promise(disk, result, result.promise)
+    if result.intent is not None and result.torn is None:
+        name = result.names[-1] if result.files else INTENT
+        result.torn = Damage(name, 0, 0, 0, f"a {result.intent.kind} is not finished", torn=True)
     return result
 
 
+def _judge_files(disk: Disk, result: Survey) -> None:
+    known = len(result.damage)
+    while result.files and isinstance(result.files[-1].head, Flaw) and len(result.damage) == known:
+        _judge_last(disk, result, result.files[-1], result.files[-1].head)
+    result.damage += cross_check(disk, result.files)
+    if result.files and not isinstance(result.files[-1].head, Flaw):
+        _judge_entries(disk, result, result.files[-1], result.files[-1].head)
+
+
+def _judge_promise(disk: Disk, result: Survey, promise: Promise) -> None:
+    """Compare the end of the log with its mark."""
+    if any(one.last_index >= promise.last for one in result.damage if one.first_index):
+        return
+    last, state = result.last_index, result.active
+    if state is not None:
+        last = result.files[-1].index + state.final_count - 1
+    if state is None or state.redo is None:  # else the slots are to be written again
+        result.doubted = judge_tail(disk, result.files, promise)
+    if found := result.doubted or judge_end(promise, last):
+        result.damage.append(found)
+        result.torn = None  # what follows the last entry is damaged
+    if state is not None and result.doubted and result.doubted.file == result.files[-1].name:
+        state.sound = result.doubted.first_index - result.files[-1].index
+        state.flaw = Flaw(result.doubted.offset, result.doubted.why)
+    if not result.damage and (other := judge_list(result.files, promise)):
+        result.damage.append(other)
+
+
 def _look_ahead(disk: Disk, result: Survey, intent: Intent | None) -> None:
-    """A change that is under way shows as done from the moment that it begins to show at all."""
+    """Show a recorded change as complete as soon as any of it is visible."""
     if isinstance(intent, Discard) and isinstance(result.snapshot, snapshot_file.Head):
         if (intent.index, intent.term) == (result.snapshot.index, result.snapshot.term):
             result.files = [f for f in result.files if f.index == intent.index + 1]
@@ -108,44 +178,61 @@ def _look_ahead(disk: Disk, result: Survey, intent: Intent | None) -> None:
         if not kept or kept[-1].index < intent.file_index:
             result.files = kept
         elif not isinstance(kept[-1].head, Flaw):
-            state = _tail_of(disk, kept[-1], kept[-1].head)
+            state = judge(disk, kept[-1], kept[-1].head)
             if kept[-1].index + state.count <= intent.index:
                 result.files = kept
 
 
-def _judge_last(disk: Disk, result: Survey) -> None:
-    """A last file whose head is wrong: if its first slot is zero it never held anything."""
-    last = result.files[-1]
-    assert isinstance(last.head, Flaw)
-    file = disk.open(last.name)
-    try:
+def _judge_last(disk: Disk, result: Survey, last: IndexFile, flaw: Flaw) -> None:
+    """Judge a last file with an invalid head: if its first slot is zero it never held an entry."""
+    promise = result.promise
+    with closing(disk.open(last.name)) as file:
         is_empty = not any(file.read_at(rlog.TABLE_START, rlog.SLOT_SIZE))
-    finally:
-        file.close()
-    if is_empty:
-        result.unfinished = result.files.pop()
-        why = f"never finished: {last.head.why}"
-        result.torn = Damage(last.name, last.head.offset, 0, 0, why, torn=True)
-    else:
-        span = last.index, last.index  # and perhaps more
-        result.damage.append(Damage(last.name, last.head.offset, *span, last.head.why))
+    is_marked = promise is not None and promise.covers(last.index)
+    if is_empty and not is_marked:
+        result.unfinished, why = result.files.pop(), f"never finished: {flaw.why}"
+        result.torn = Damage(last.name, flaw.offset, 0, 0, why, torn=True)
+    elif promise is not None and promise.is_alone and not is_marked:  # it held nothing of the log
+        result.damage.append(Damage(result.files.pop().name, flaw.offset, 0, 0, flaw.why))
+    else:  # one entry at least, perhaps more
+        stop = max(last.index, promise.last if promise and is_marked else 0)
+        result.damage.append(Damage(last.name, flaw.offset, last.index, stop, flaw.why))
 
 
-def _judge_entries(disk: Disk, result: Survey, last: Found, head: rlog.Head) -> None:
-    state = result.tail = _tail_of(disk, last, head)
+def _judge_entries(disk: Disk, result: Survey, last: IndexFile, head: rlog.Head) -> None:
+    state = result.active = judge(disk, last, head)
     if state.flaw is not None:
         span = last.index + state.sound, last.index + state.count - 1
         result.damage.append(Damage(last.name, state.flaw.offset, *span, state.flaw.why))
-    elif state.torn is not None:
-        result.torn = Damage(last.name, state.torn.offset, 0, 0, state.torn.why, torn=True)
+        return
+    promise, after = result.promise, last.index + state.count
+    if state.torn is not None and promise is not None and promise.covers(after):
+        state.flaw, state.torn = state.torn, None
+        first = max(after, promise.first)
+        result.damage.append(
+            Damage(last.name, state.flaw.offset, first, promise.last, state.flaw.why)
+        )
+        return
+    if state.redo is not None:
+        torn: Flaw | None = Flaw(rlog.TABLE_START, "the slots of a batch are not written")
+    else:
+        if state.half is None and promise is not None and promise.is_alone:
+            state.half = _find_half(disk, last, head, state, promise)
+        torn = state.torn or state.half
+    if torn is not None:
+        result.torn = Damage(last.name, torn.offset, 0, 0, torn.why, torn=True)
 
 
-def _tail_of(disk: Disk, found: Found, head: rlog.Head) -> TailState:
-    file = disk.open(found.name)
-    try:
-        return judge_tail(file, head, found.size)
-    finally:
-        file.close()
+def _find_half(
+    disk: Disk, last: IndexFile, head: rlog.Head, state: ActiveState, promise: Promise
+) -> Flaw | None:
+    """Return where the bytes of a batch begin that was not finished."""
+    stop = head.data_start + state.stop
+    if state.torn is not None or state.size <= stop or promise.word.has_spare:
+        return None
+    with closing(disk.open(last.name)) as file:
+        is_blank = not any(file.read_at(stop, state.size - stop))
+    return None if is_blank else Flaw(stop, "a batch of which a part arrived")
 
 
 def _judge_snapshot(disk: Disk, result: Survey) -> None:
@@ -153,63 +240,82 @@ def _judge_snapshot(disk: Disk, result: Survey) -> None:
     if isinstance(snapshot, Flaw):
         result.damage.append(Damage(SNAPSHOT, snapshot.offset, 0, 0, snapshot.why))
         return
-    index = snapshot.index if snapshot else 0
-    if files and files[0].index > index + 1:
-        why = f"missing: the snapshot is of entry {index}"
-        result.damage.append(Damage(files[0].name, 0, index + 1, files[0].index - 1, why))
-    if snapshot is None or not index or index > result.last_index:
+    index = result.snapshot_index
+    first = result.promise.first if result.promise else index + 1
+    if files and files[0].index > first:
+        why = f"missing: the snapshot is of entry {first - 1}"
+        result.damage.append(Damage(index_name(first), 0, first, files[0].index - 1, why))
+    if snapshot is None or not 0 < index <= result.last_index:
         return
-    holder = next((found for found in reversed(files) if found.index <= index), None)
-    term = term_in(disk, holder, index) if holder else None
+    term, after = (_term_at(disk, files, each) for each in (index, index + 1))
+    why = f"it is of term {snapshot.term}, but entry"
     if term is not None and term != snapshot.term:
-        why = f"it is of term {snapshot.term}, but entry {index} of term {term}"
-        result.damage.append(Damage(SNAPSHOT, 20, 0, 0, why))
+        result.damage.append(Damage(SNAPSHOT, 20, 0, 0, f"{why} {index} of term {term}"))
+    elif after and after < snapshot.term:
+        result.damage.append(Damage(SNAPSHOT, 20, 0, 0, f"{why} {index + 1} of term {after}"))
 
 
-def recover(disk: Disk, stamps: Stamps, capacity: int, first_index: int) -> Survey:
-    """Make the directory whole again after a crash, and durable.  For the owner, under its lock."""
-    mended: list[str] = []
+def _term_at(disk: Disk, files: Sequence[IndexFile], index: int) -> int | None:
+    holder = find_holder(files, index)
+    return term_in(disk, holder, index) if holder else None
+
+
+def recover(
+    disk: Disk, mark: Mark | Flaw | None, stamps: Stamps, capacity: int, first_index: int
+) -> Survey:
+    """Recover the directory after a crash, durably.  For the owner, which holds the lock.
+
+    If what recovery must keep does not fit on the disk, nothing is cut.
+    """
+    recovered: list[str] = []
+    full: DiskFullError | None = None
     try:
         intent = read_intent(disk) if INTENT in disk.list() else None
     except CorruptError:
-        return survey(disk)
-    sizes = _look_behind_the_cache(disk, intent)
-    if intent is not None:
-        mended.append(carry_out(disk, intent, stamps))
-    result = survey(disk, sizes if intent is None else None)
-    while not result.damage and _mended_a_file(disk, result, mended):
-        result = survey(disk)
-    if not result.damage and _began(disk, result, stamps, mended, capacity, first_index):
-        result = survey(disk)
-    result.mended = mended
+        return survey(disk, mark)
+    sizes = _sync_and_reread(disk, intent)
+    try:
+        if intent is not None:
+            recovered.append(carry_out(disk, intent, stamps))
+        result = survey(disk, mark, sizes if intent is None else None)
+        while not result.damage and recover_last(disk, result, recovered):
+            result = survey(disk, mark)
+        if not result.damage and _begin(disk, result, stamps, recovered, capacity, first_index):
+            result = survey(disk, mark)
+    except DiskFullError as error:
+        full, result = error, survey(disk, mark)
+        if not result.files:
+            raise
+    result.recovered, result.full = recovered, full
     return result
 
 
-def _began(
-    disk: Disk, result: Survey, stamps: Stamps, mended: list[str], capacity: int, first_index: int
+def _begin(
+    disk: Disk, found: Survey, stamps: Stamps, recovered: list[str], capacity: int, first_index: int
 ) -> bool:
-    """Make what every log has, and this has not yet, or no more; False if it has all."""
-    index, is_ahead = result.snapshot_index, result.snapshot_index > result.last_index
-    if result.snapshot is None:
-        index = 0 if result.files else first_index - 1
-        _make_snapshot(disk, stamps, index)
-    elif result.files and is_ahead:
-        first = result.files[0].head
+    """Create the snapshot and the index file that every log has; False if both exist."""
+    index, is_ahead = found.snapshot_index, found.snapshot_index > found.last_index
+    if found.snapshot is None:  # a new log: the snapshot of nothing, or of all before it
+        index = 0 if found.files else first_index - 1
+        head = snapshot_file.encode_head(index, min(index, 1), 0, stamps.meta())
+        disk.create(SNAPSHOT, head)
+    elif found.files and is_ahead:
+        first = found.files[0].head
         assert isinstance(first, rlog.Head), "not damaged"
         capacity = rlog.nominal_capacity(first.header.capacity)
         old = stamps.history(LOG, disk.directories().__contains__)
         disk.rename(LOG, old)
-        mended.append(f"{LOG}: behind the snapshot, which was to replace it; moved to {old}")
-    if not result.files or is_ahead:
+        recovered.append(f"{LOG}: ends before the snapshot that was to replace it; moved to {old}")
+    if not found.files or is_ahead:
         begin_log(disk, index + 1, capacity, stamps)
         return True
-    return result.snapshot is None
+    return found.snapshot is None
 
 
-def _look_behind_the_cache(disk: Disk, intent: Intent | None) -> dict[str, int]:
-    """Sync what a killed owner left unsynced; and if a sync of its failed, see what the disk has.
+def _sync_and_reread(disk: Disk, intent: Intent | None) -> dict[str, int]:
+    """Sync what a killed owner left unsynced, and drop it from the cache.
 
-    Only the last file, or the one that is being cut: the others were synced before it was made.
+    Only the last file, or the one that is being cut: the others were synced before it was created.
     """
     directories, sizes = walk(disk)
     for directory in directories:
@@ -218,97 +324,7 @@ def _look_behind_the_cache(disk: Disk, intent: Intent | None) -> dict[str, int]:
     if isinstance(intent, Rollback):
         wanted += [name for name in sizes if name.endswith(f"/{intent.file_index:014x}.rlog")]
     for name in dict.fromkeys(wanted):
-        file = disk.open(name, writable=True)
-        try:
+        with closing(disk.open(name, writable=True)) as file:
             file.sync(forget_from=0)
-            sizes[name] = file.size()  # what never reached the disk is gone now
-        finally:
-            file.close()
+            sizes[name] = file.size()  # without the bytes that never reached the disk
     return sizes
-
-
-def _mended_a_file(disk: Disk, result: Survey, mended: list[str]) -> bool:
-    """Mend one thing about the last file; False if there is nothing to mend."""
-    if result.unfinished is not None:
-        _drop_unfinished(disk, result.unfinished, mended)
-        return True
-    if not result.files or result.tail is None:
-        return False
-    last, tail = result.files[-1], result.tail
-    if not tail.count and tail.redo is None and _is_full(result.files[:-1], last.index):
-        disk.remove(last.name)
-        return True
-    if tail.redo is None and tail.torn is None and tail.size == last.size:
-        return False
-    file = disk.open(last.name, writable=True)
-    try:
-        if tail.redo is not None:
-            mended.append(_write_again(file, last, tail.slots, tail.redo))
-        if tail.torn is not None:
-            _cut(disk, last, tail, mended)
-            offset = tail.torn.offset
-            file.write_at(
-                offset, bytes(rlog.SLOT_SIZE * (rlog.count_used(tail.slots) - tail.count))
-            )
-        if tail.size < last.size:
-            file.resize(tail.size)
-        file.sync()
-    finally:
-        file.close()
-    return True
-
-
-def _write_again(file: File, last: Found, slots: rlog.Slots, commit: Commit) -> str:
-    stop = commit.first_slot + len(commit.ends)
-    if dirty := rlog.dirty_run(slots, stop):  # they would show with those before them
-        file.write_at(rlog.TABLE_START + rlog.SLOT_SIZE * stop, bytes(rlog.SLOT_SIZE * dirty))
-        file.sync()
-    offset = rlog.TABLE_START + rlog.SLOT_SIZE * commit.first_slot
-    file.write_at(offset, rlog.encode_slots(commit.ends))
-    file.sync()
-    span = f"{last.index + commit.first_slot}..{last.index + stop - 1}"
-    return f"{last.name}: the slots of entries {span} are written again"
-
-
-def _is_full(before: list[Found], next_index: int) -> bool:
-    """Has the last of these no room for entry `next_index`?  Else it was left by hand."""
-    if not before or isinstance(before[-1].head, Flaw):
-        return False
-    return before[-1].head.header.stop_index == next_index
-
-
-def _drop_unfinished(disk: Disk, found: Found, mended: list[str]) -> None:
-    file = disk.open(found.name)
-    try:
-        data = file.read_at(0, found.size)
-    finally:
-        file.close()
-    told = f"{found.name}: never finished, removed"
-    if any(data):
-        told += f"; kept in {keep_aside(disk, base_name(found.name), 0, data)}"
-    disk.remove(found.name)
-    mended.append(told)
-
-
-def _cut(disk: Disk, last: Found, tail: TailState, mended: list[str]) -> None:
-    """Keep the slots that are about to be cleared, and what there is of their entries."""
-    assert tail.torn is not None
-    assert isinstance(last.head, rlog.Head)
-    used, start = rlog.count_used(tail.slots), last.head.data_start + tail.stop
-    file = disk.open(last.name)
-    try:
-        rest = file.read_at(start, max(0, tail.size - start))
-    finally:
-        file.close()
-    slots = rlog.encode_slots(tail.slots[tail.count : used])
-    kept = [keep_aside(disk, base_name(last.name), tail.torn.offset, slots)]
-    if any(rest):
-        kept.append(keep_aside(disk, base_name(last.name), start, rest))
-    what = f"{used - tail.count} entries that never arrived ({tail.torn.why})"
-    mended.append(f"{last.name}: {what}, kept in {' and '.join(kept)}")
-
-
-def _make_snapshot(disk: Disk, stamps: Stamps, index: int) -> None:
-    """A log begins with the snapshot of nothing, or of all that it does not have."""
-    head = snapshot_file.encode_head(index, min(index, 1), 0, stamps.meta())
-    disk.create(SNAPSHOT, head)

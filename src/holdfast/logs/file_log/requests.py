@@ -1,19 +1,22 @@
-"""Request ids: who asked for an entry, so that who asks twice is recognised.
+"""Request ids: they name the client's request, so that a repeated request is recognised.
 
     id := seconds:u32 host[3] process:u16 number[3]        big-endian, but for the host's bytes
 
-Which ids are remembered follows from the log itself: those in its files that are young enough.
+The remembered ids are those in the log's files that are recent enough.
 """
 
 import hashlib
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Sequence
 from itertools import islice
 
 import numpy as np
 import numpy.typing as npt
 
-from holdfast import runtime
 from holdfast.formats.rlog_entry import NO_REQUEST, REQUEST_ID_SIZE
+from holdfast.logs.file_log.view import Segment
+from holdfast.logs.log import SegmentInfo
+from holdfast.logs.retention import Trim
+from holdfast.runtime import Numbers, Runtime
 
 TTL_MS = 8 * 3_600_000
 
@@ -21,18 +24,16 @@ _NUMBERS = 1 << 24
 
 
 class RequestIds:
-    """New ids.  `number` is where to begin counting; it goes round."""
+    """New ids.  They count from a random number on, modulo 2^24."""
 
-    def __init__(
-        self, now_ms: Callable[[], int], hostname: str, process_id: int, number: int
-    ) -> None:
-        host = hashlib.md5(hostname.encode(), usedforsecurity=False).digest()[:3]
-        self._who = host + (process_id & 0xFFFF).to_bytes(2, "big")
-        self._now_ms, self._numbers = now_ms, runtime.Numbers(number)
+    def __init__(self, runtime: Runtime) -> None:
+        host = hashlib.md5(runtime.hostname().encode(), usedforsecurity=False).digest()[:3]
+        self._who = host + (runtime.process_id() & 0xFFFF).to_bytes(2, "big")
+        self._runtime, self._numbers = runtime, Numbers(runtime.new_id().int % _NUMBERS)
 
     def take(self, count: int) -> list[bytes]:
-        """As many ids, that nobody else gets."""
-        prefix = (self._now_ms() // 1000 & 0xFFFFFFFF).to_bytes(4, "big") + self._who
+        """Return `count` new ids."""
+        prefix = (self._runtime.now_ms() // 1000 & 0xFFFFFFFF).to_bytes(4, "big") + self._who
         first = self._numbers.take(count)
         return [
             prefix + (number % _NUMBERS).to_bytes(3, "big")
@@ -41,27 +42,39 @@ class RequestIds:
 
 
 class RequestCache:
-    """Which entry each request became.  Filled from the log when first asked."""
+    """The entry of each request.  It is loaded from the log at first use."""
 
-    def __init__(self, ttl_ms: int | None, size_max: int | None, now_ms: Callable[[], int]) -> None:
+    def __init__(self, ttl_ms: int | None, size_max: int | None, runtime: Runtime) -> None:
         if ttl_ms is size_max is None:
-            raise ValueError("remember requests for a while, or so many of them; not for ever all")
-        self._ttl_ms, self._size_max, self._now_ms = ttl_ms, size_max, now_ms
+            raise ValueError("request_ttl_ms and requests_max are both None; set one limit")
+        self._ttl_ms, self._size_max, self._runtime = ttl_ms, size_max, runtime
         self._known: dict[bytes, int] | None = None  # oldest first
 
-    def load(self, newest_first: Iterable[tuple[int, npt.NDArray[np.uint8]]]) -> None:
-        """Take in the ids of the log's entries: the first index and ids of each stretch."""
+    def load(self, segments: Sequence[Segment]) -> None:
+        """Load the ids of a log's entries, newest first.
+
+        It ends where the original ends: at an id that is too old, if more ids were too old than
+        its file has slots.  Entries without an id do not count.
+        """
         stretches: list[dict[bytes, int]] = []
-        count = 0
-        for first, ids in newest_first:
-            fresh = self._fresh(ids)
-            rows = np.flatnonzero(fresh & ids.any(axis=1))
+        count = expired = 0
+        for part in reversed(segments):
+            if not part.count:
+                continue
+            ids = part.headers(part.base, part.base + part.count).request_ids
+            part.unload()  # a log may have more files than a process may open
+            named, fresh = ids.any(axis=1), self._fresh(ids)
+            is_old = named & ~fresh
+            old = expired + np.cumsum(is_old[::-1])[::-1]  # from the newest on
+            ends = np.flatnonzero(is_old & (old > part.head.header.capacity))
+            begin = int(ends[-1]) + 1 if len(ends) else 0
+            rows = begin + np.flatnonzero((named & fresh)[begin:])
             text = np.ascontiguousarray(ids[rows]).tobytes()
             cuts = range(0, len(text), REQUEST_ID_SIZE)
             keys = [text[at : at + REQUEST_ID_SIZE] for at in cuts]
-            stretches.append(dict(zip(keys, (rows + first).tolist(), strict=True)))
-            count += len(rows)
-            if not fresh.any() or (self._size_max is not None and count >= self._size_max):
+            stretches.append(dict(zip(keys, (rows + part.base).tolist(), strict=True)))
+            count, expired = count + len(rows), int(old[0])
+            if len(ends) or (self._size_max is not None and count >= self._size_max):
                 break
         known: dict[bytes, int] = {}
         for stretch in reversed(stretches):
@@ -74,7 +87,7 @@ class RequestCache:
         return self._known is not None
 
     def find(self, request_id: bytes) -> int | None:
-        """The index of the entry that this request became, if it is young enough to be known."""
+        """Return the index of the entry of this request, if it is remembered."""
         assert self._known is not None, "load it first"
         index = self._known.get(request_id)
         if index is None or not self._is_fresh(request_id):
@@ -89,14 +102,15 @@ class RequestCache:
             self._trim()
 
     def forget(self) -> None:
-        """Entries have gone: look at the log again when next asked."""
+        """Load again at the next use: entries were removed."""
         self._known = None
 
     def oldest_index(self) -> int | None:
-        """The first entry whose request is still known: what is before may be pruned."""
+        """Return the first entry whose request is remembered: files before it may be removed."""
         assert self._known is not None, "load it first"
         self._trim()
-        return min(self._known.values(), default=None)
+        fresh = (index for request_id, index in self._known.items() if self._is_fresh(request_id))
+        return min(fresh, default=None)
 
     def _trim(self) -> None:
         known = self._known
@@ -110,11 +124,30 @@ class RequestCache:
     def _is_fresh(self, request_id: bytes) -> bool:
         if self._ttl_ms is None:
             return True
-        return int.from_bytes(request_id[:4], "big") * 1000 >= self._now_ms() - self._ttl_ms
+        return int.from_bytes(request_id[:4], "big") * 1000 >= self._runtime.now_ms() - self._ttl_ms
 
     def _fresh(self, ids: npt.NDArray[np.uint8]) -> npt.NDArray[np.bool_]:
         if self._ttl_ms is None:
             return np.ones(len(ids), np.bool_)
         seconds = np.ascontiguousarray(ids[:, :4]).view(">u4").reshape(-1).astype(np.int64)
-        fresh: npt.NDArray[np.bool_] = seconds * 1000 >= self._now_ms() - self._ttl_ms
+        fresh: npt.NDArray[np.bool_] = seconds * 1000 >= self._runtime.now_ms() - self._ttl_ms
         return fresh
+
+
+def keep_needed(plan: Trim, first_index: int, oldest: int | None) -> Trim:
+    """Stop a trim at the first file that is still needed.
+
+    A file with entries after the snapshot is: without it the log cannot be opened.  So is a file
+    with the `oldest` remembered request, or a later one.
+    """
+    removed: list[SegmentInfo] = []
+    stopped_by = plan.stopped_by
+    for segment in plan.removed:
+        if segment.last_index >= first_index:
+            stopped_by = f"the snapshot, of entry {first_index - 1}, does not cover {segment.name}"
+            break
+        if oldest is not None and segment.last_index >= oldest:
+            stopped_by = f"{segment.name} has requests that are still remembered"
+            break
+        removed.append(segment)
+    return Trim(tuple(removed), sum(s.size for s in removed), first_index, stopped_by)

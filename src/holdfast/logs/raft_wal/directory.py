@@ -1,12 +1,13 @@
-"""What a raft-wal directory should hold, by its meta store, and whether the files agree.
+"""Compare the files of a raft-wal directory with its meta store.
 
+    holdfast.mark                 how far the log was once complete (holdfast.logs.raft_wal.marks)
     wal-meta.db                   which segments there are (holdfast.logs.raft_wal.meta_store)
     BASE-ID.wal                   the segments: twenty decimal digits, sixteen hexadecimal ones
     *.cut                         bytes that recovery or repair took out; never read, never deleted
 
-A segment is whatever the meta store names.  A file it does not name is an orphan if its id was
-given out once: a truncation or a crash has left it.  An id that was never given out means that
-the meta store is older than the files.
+The segments of a log are those that the meta store names.  A file that it does not name is an
+orphan if its id was assigned once: a truncation or a crash has left it.  An id that was never
+assigned means that the meta store is older than the files.
 """
 
 import re
@@ -18,15 +19,17 @@ from itertools import pairwise
 from holdfast.disk import Disk
 from holdfast.formats import raft_wal as fmt
 from holdfast.formats.flaw import Flaw
+from holdfast.formats.mark import Mark
 from holdfast.formats.raft_meta import SegmentMeta, State
 from holdfast.logs.log import Damage
+from holdfast.logs.mark import read_mark
 from holdfast.logs.raft_wal.meta_store import META_STORE
 
 SUFFIX = ".wal"
 _NAME = re.compile(r"(\d{20})-([0-9a-f]{16})\.wal", re.ASCII)
 
 
-@lru_cache(1024)
+@lru_cache(2**15)
 def segment_name(base_index: int, id: int) -> str:
     return f"{base_index:020}-{id:016x}{SUFFIX}"
 
@@ -36,20 +39,23 @@ def name_of(meta: SegmentMeta) -> str:
 
 
 def parse_name(name: str) -> tuple[int, int] | None:
-    """Base index and id, or None for another file."""
+    """Return base index and id; None for the name of another file."""
     match = _NAME.fullmatch(name)
     return (int(match[1]), int(match[2], 16)) if match else None
 
 
 def segment_sizes(disk: Disk) -> dict[str, int]:
-    """Names and sizes of all files that may be segments, in the order of their indexes."""
+    """Return names and sizes of all files that may be segments, in the order of their indexes."""
     return {name: size for name, size in disk.list().items() if name.endswith(SUFFIX)}
 
 
 def is_raft_wal(disk: Disk) -> bool:
-    """A log that has lost its meta store is one still."""
+    """Return whether a directory holds such a log, also if its meta store or all is missing."""
     names = disk.list()
-    return META_STORE in names or any(map(parse_name, names))
+    if META_STORE in names or any(map(parse_name, names)):
+        return True
+    mark = read_mark(disk)
+    return isinstance(mark, Mark) and mark.format == "raft-wal"
 
 
 def header_of(meta: SegmentMeta) -> fmt.Header:
@@ -65,7 +71,7 @@ def read_header(disk: Disk, name: str) -> bytes:
 
 
 def orphans(state: State, sizes: dict[str, int]) -> list[str]:
-    """Files that the meta store once knew and has let go of."""
+    """Return the files that the meta store named once and does not name now."""
     listed = {segment.id for segment in state.segments}
     return [
         name
@@ -77,46 +83,47 @@ def orphans(state: State, sizes: dict[str, int]) -> list[str]:
 
 
 def contradictions(state: State) -> Iterator[Damage]:
-    """Where the meta store disagrees with itself."""
+    """Yield where the meta store contradicts itself."""
     segments = state.segments
     for one in segments:
         if why := _contradiction(one, state):
             yield _wrong(one, why)
     for one, two in pairwise(segments):
         if one.sealed and one.max_index + 1 != two.base_index:
-            yield _wrong(two, f"it does not follow on {one.max_index}")
+            yield _wrong(two, f"its base is not {one.max_index + 1}, after the segment before it")
     for id, count in Counter(segment.id for segment in segments).items():
         if count > 1:
-            yield Damage(META_STORE, 0, 0, 0, f"{count} segments of id {id}")
+            yield Damage(META_STORE, 0, 0, 0, f"{count} segments have id {id}")
 
 
 def _contradiction(one: SegmentMeta, state: State) -> str | None:
     if not one.sealed and one is not state.segments[-1]:
-        return "not sealed, and yet not the last"
+        return "not sealed, but not the last"
     if one.id >= state.next_segment_id:
         return f"its id is not below the next, {state.next_segment_id}"
     last = one.max_index if one.sealed else one.min_index
     if not 1 <= one.base_index <= one.min_index <= last:
         return f"base {one.base_index}, first {one.min_index}, last {last}"
     if one.min_index != one.base_index and one is not state.segments[0]:
-        return f"it begins at {one.min_index}, behind its base {one.base_index}"
+        return f"it begins at {one.min_index}, after its base {one.base_index}"
     return None
 
 
 def disagreements(disk: Disk, state: State, sizes: dict[str, int]) -> Iterator[Damage]:
-    """Where the files are not what the meta store says.  The unsealed tail is not looked at."""
+    """Yield where the files differ from the meta store.  The active segment is not checked."""
     for meta in state.segments:
-        if meta.sealed and (why := _sealed_flaw(disk, meta, sizes)):
+        if meta.sealed and (why := sealed_flaw(disk, meta, sizes)):
             yield Damage(name_of(meta), 0, meta.min_index, meta.max_index, why)
     for name in sizes:
         parsed = parse_name(name)
         if parsed is None:
-            yield Damage(name, 0, 0, 0, "not the name of a segment; move it elsewhere")
-        elif parsed[1] >= state.next_segment_id and _is_ours(disk, name, parsed):
+            yield Damage(name, 0, 0, 0, "not the name of a segment; move the file elsewhere")
+        elif parsed[1] >= state.next_segment_id and _is_segment(disk, name, parsed):
             yield Damage(META_STORE, 0, 0, 0, f"older than {name}, which it does not know")
 
 
-def _sealed_flaw(disk: Disk, meta: SegmentMeta, sizes: dict[str, int]) -> str | None:
+def sealed_flaw(disk: Disk, meta: SegmentMeta, sizes: dict[str, int]) -> str | None:
+    """Return how the file of a sealed segment differs from what the meta store says of it."""
     name = name_of(meta)
     if name not in sizes:
         return "missing"
@@ -130,8 +137,8 @@ def _sealed_flaw(disk: Disk, meta: SegmentMeta, sizes: dict[str, int]) -> str | 
     return None
 
 
-def _is_ours(disk: Disk, name: str, parsed: tuple[int, int]) -> bool:
-    """A segment by its header, or one that was just made.  Not a copy under another name."""
+def _is_segment(disk: Disk, name: str, parsed: tuple[int, int]) -> bool:
+    """Return whether a file is a segment, or was just created: not a copy under another name."""
     data = read_header(disk, name)
     header = fmt.decode_header(data)
     return not any(data) or (

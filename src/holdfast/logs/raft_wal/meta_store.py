@@ -1,40 +1,41 @@
-"""raft-wal's meta store, `wal-meta.db`: which segments there are, and a few keys that must last.
+"""raft-wal's meta store, `wal-meta.db`: the list of segments, and the keys of the stable store.
 
 Every change is one bbolt transaction, durable when it returns: its pages are written and synced,
-then its meta page is.  Cut off anywhere, the store holds what it held before or the change.
-Whatever bit of it rots, what is shown is what was written, or the store is called corrupt.
+then its meta page is.  After a crash the store holds the state before the change or after it.
+If any bit of it changes, the store raises CorruptError or returns what was written.
 
-An owner holds the lock that bbolt takes on this very file, so that a Go program and we keep each
-other out.  A guest takes no lock: what it shows is one whole transaction, and synced.
+An owner holds the lock that bbolt takes on this file, so that a Go program and Holdfast exclude
+each other.  A reader takes no lock: it shows one whole transaction, which it has synced.
 """
 
 import contextlib
-from collections.abc import Iterable, Mapping
-from functools import lru_cache
+from collections.abc import Callable, Iterable, Mapping
 from itertools import count
 from typing import Self
 
-from holdfast import runtime
 from holdfast.disk import Disk, File, Lock
 from holdfast.errors import ChangedError, CorruptError, PoisonedError
 from holdfast.formats import bolt
 from holdfast.formats.bolt import Bucket, Image
 from holdfast.formats.flaw import Flaw
+from holdfast.formats.mark import Mark
 from holdfast.formats.raft_meta import State, decode_state, encode_state, seal_holds, seal_of
+from holdfast.handle import Closing
+from holdfast.logs.mark import REMEMBERED, read_mark
 
 META_STORE = "wal-meta.db"
 
 _META, _STABLE, _STATE_KEY = b"wal-meta", b"stable", b"m"
 _LOOKS_MAX = 100
-_HEAD_SIZE = 2**16 + 2**12  # the second meta page is behind the first, whatever the page size
-_ADVICE = "`holdfast log repair` can make it anew from the segments"
+_HEAD_SIZE = 2**16 + 2**12  # both meta pages, whatever the page size
+_ADVICE = "`holdfast log repair` can rebuild it from the segments"
 
 
-class MetaStore(runtime.Closing):
-    """What wal-meta.db holds.  One caller at a time.
+class MetaStore(Closing):
+    """The contents of wal-meta.db.  One caller at a time.
 
-    An owner makes the store where there is none and no segments either.  CorruptError if it is
-    damaged, or gone while segments are there.
+    An owner creates the store in a directory without segments.  CorruptError if it is damaged, or
+    missing while segments exist.
     """
 
     def __init__(
@@ -44,6 +45,8 @@ class MetaStore(runtime.Closing):
         self._lock: RaftOwnership | None = None
         self._file: File | None = None
         self._image: Image | None = None
+        self._metas = b""  # the meta pages that a reader has seen
+        self._loaded: tuple[bytes, State | None] = b"", None  # what was decoded last
         if read_only:
             self.refresh()
             return
@@ -55,12 +58,6 @@ class MetaStore(runtime.Closing):
             raise
 
     @classmethod
-    def owned(cls, disk: Disk) -> "tuple[Self, RaftOwnership]":
-        """The store of a log that is locked from now on, until the store is closed."""
-        lock = RaftOwnership(disk)
-        return cls(disk, lock=lock), lock
-
-    @classmethod
     def create_from(
         cls,
         disk: Disk,
@@ -69,7 +66,7 @@ class MetaStore(runtime.Closing):
         *,
         lock: "RaftOwnership | None" = None,
     ) -> Self:
-        """Make the store anew, durably, with these contents; what was there is kept aside."""
+        """Replace the store, durably, by one with these contents; the old file is kept."""
         lock = lock or RaftOwnership(disk)
         try:
             if META_STORE in disk.list():
@@ -84,7 +81,7 @@ class MetaStore(runtime.Closing):
 
     @property
     def txid(self) -> int:
-        """The transaction that is shown; 0 if there is no store yet."""
+        """The number of the transaction that is shown; 0 if there is no store yet."""
         return self._image.txid if self._image else 0
 
     @property
@@ -94,18 +91,26 @@ class MetaStore(runtime.Closing):
         return {key: value for key, value in items if isinstance(value, bytes)}
 
     def load(self) -> State | None:
-        """The segments; None if this log has never had any."""
+        """Return the list of segments; None if this log has never had any."""
         data = self._bucket(_META).items.get(_STATE_KEY)
         if data is None:
             return None
-        state = decode_state(data) if isinstance(data, bytes) else Flaw(0, "a bucket, not JSON")
-        if isinstance(state, Flaw):
-            raise CorruptError(f"{META_STORE}, key m", state.offset, f"{state.why}; {_ADVICE}")
+        if isinstance(data, Bucket):
+            raise CorruptError(f"{META_STORE}, key m", 0, f"a bucket, not JSON; {_ADVICE}")
+        encoded, state = self._loaded
+        if encoded != data:
+            found = decode_state(data, state)
+            if isinstance(found, Flaw):
+                raise CorruptError(f"{META_STORE}, key m", found.offset, f"{found.why}; {_ADVICE}")
+            state = found
+            self._loaded = data, state
         return state
 
-    def commit(self, state: State) -> None:
-        """Replace the segments.  Durable when this returns."""
-        self._put(_META, _STATE_KEY, encode_state(state))
+    def commit(self, state: State, stable: Mapping[bytes, bytes | None] | None = None) -> None:
+        """Replace the list of segments, and set stable keys with it.  Durable when this returns."""
+        encoded = encode_state(state)
+        self._write({_META: {_STATE_KEY: encoded}, _STABLE: stable or {}})
+        self._loaded = encoded, state
 
     def get(self, key: bytes) -> bytes | None:
         value = self._bucket(_STABLE).items.get(key)
@@ -113,28 +118,26 @@ class MetaStore(runtime.Closing):
 
     def set(self, key: bytes, value: bytes | None) -> None:
         """Set a key, or with None remove it.  Durable when this returns."""
-        self._put(_STABLE, key, value)
+        self._write({_STABLE: {key: value}})
 
     def get_uint64(self, key: bytes) -> int:
-        """A number that set_uint64 has written; 0 if there is none."""
+        """Return a number that set_uint64 has written; 0 if there is no such key."""
         value = self.get(key)
         if value and len(value) != 8:
-            raise ValueError(f"{key!r} holds {len(value)} bytes, which are no uint64")
+            raise ValueError(f"{key!r} holds {len(value)} bytes; a uint64 has 8")
         return int.from_bytes(value or b"", "little")
 
     def set_uint64(self, key: bytes, value: int) -> None:
-        if not 0 <= value < 2**64:
-            raise ValueError(f"{value} is no uint64")
-        self.set(key, value.to_bytes(8, "little"))
+        self.set(key, uint64_of(value))
 
     def refresh(self) -> int:
-        """Look for a newer transaction; return its txid.  An owner has nothing to look for."""
+        """Show the newest transaction; return its number.  An owner shows it already."""
         if self._lock is None:
             self._image = self._look()
         return self.txid
 
     def close(self) -> None:
-        """Let the store go.  What was read can still be read."""
+        """Close and unlock the store.  What was read can still be read."""
         if self._file is not None:
             self._file.close()
             self._file = None
@@ -145,62 +148,62 @@ class MetaStore(runtime.Closing):
 
     def _open(self, lock: "RaftOwnership") -> None:
         if META_STORE not in self._disk.list():
-            _refuse_if_segments(self._disk.list())
+            _refuse_if_lost(self._disk, self._disk.list())
             self._disk.create(META_STORE, _new_file({}, {}))
         lock.hold_store()
         self._file = self._disk.open(META_STORE, writable=True)
-        # What is shown from now on must be on the disk.  A killed owner may have left it in the
-        # cache; one whose sync failed may have left there what will never reach the disk.
+        # What is shown must be on the disk.  A killed owner may have left it in the cache; an owner
+        # whose sync failed may have left there what will never reach the disk.
         self._file.sync(forget_from=0)
-        self._image = _sound(_decoded(self._file.read_at(0, self._file.size())))
+        self._image = _sound(bolt.decode(self._file.read_at(0, self._file.size())))
 
     def _look(self) -> Image | None:
-        names = self._disk.list()
-        try:
-            file = self._disk.open(META_STORE)
-        except FileNotFoundError:  # it is made before any segment is
-            _refuse_if_segments(names)
+        file = self._opened()
+        if file is None:
             return None
         try:
             for _ in range(_LOOKS_MAX):
                 size = file.size()
+                if self._image is not None and _meta_pages(file, self._image) == self._metas:
+                    return self._image  # no transaction was committed since
                 data = file.read_at(0, size)
-                # Pages of a transaction are written over only after its successor's meta page is.
-                # So this copy is whole if no newer meta page has come until now.
+                # Pages of a transaction are overwritten only after the meta page of the next one.
+                # So this copy is whole if there is no newer meta page by now.
                 newest = bolt.decode_newest(file.read_at(0, min(size, _HEAD_SIZE)))
                 if newest != bolt.decode_newest(data[:_HEAD_SIZE]) or file.size() != size:
                     continue
-                image = _decoded(data)
-                if image != self._image:
-                    file.sync()  # what a guest shows must not vanish in a power cut
-                return _sound(image)
+                image = _sound(bolt.decode(data))
+                file.sync()  # what a reader shows must not vanish in a power cut
+                self._metas = bolt.meta_pages(data, image.page_size)
+                return image
         finally:
             file.close()
-        raise ChangedError(f"{META_STORE} has changed during {_LOOKS_MAX} looks; try again")
+        raise ChangedError(f"{META_STORE} changed during {_LOOKS_MAX} looks at it; try again")
+
+    def _opened(self) -> File | None:
+        """Open the store for reading.  None if there is none yet."""
+        with contextlib.suppress(FileNotFoundError):
+            return self._disk.open(META_STORE)
+        names = self._disk.list()
+        with contextlib.suppress(FileNotFoundError):  # it is created before any segment is
+            return self._disk.open(META_STORE)
+        _refuse_if_lost(self._disk, names)
+        return None
 
     # Reading and writing
 
     def _bucket(self, name: bytes) -> Bucket:
-        if self._image is None:
-            return Bucket({})
-        if name not in self._image.buckets:
-            raise CorruptError(META_STORE, 0, f"no bucket {name.decode()!r}; {_ADVICE}")
-        return self._image.buckets[name]
+        return Bucket({}) if self._image is None else self._image.buckets[name]
 
-    def _put(self, name: bytes, key: bytes, value: bytes | None) -> None:
+    def _write(self, changes: Mapping[bytes, Mapping[bytes, bytes | None]]) -> None:
+        """Set keys of buckets, or with None remove them, in one transaction."""
         if self._lock is None:
             raise ValueError(f"{META_STORE} is open read-only")
         if self._file is None or self._image is None:
             raise PoisonedError(f"{META_STORE} is closed; reopen it")
-        bucket = self._bucket(name)
-        items = dict(bucket.items)
-        if type(items.get(key)) is Bucket:
-            raise ValueError(f"{key!r} is a bucket in this store")  # bbolt refuses it too
-        if value is None:
-            items.pop(key, None)
-        else:
-            items[key] = bytes(value)
-        buckets = {**self._image.buckets, name: Bucket(items, bucket.sequence)}
+        buckets = dict(self._image.buckets)
+        for name, values in changes.items():
+            buckets[name] = _changed(self._bucket(name), values)
         change = bolt.commit(self._image, _sealed(buckets, self._image.txid + 1))
         if change.size > self._image.size:
             self._file.resize(change.size)
@@ -212,37 +215,53 @@ class MetaStore(runtime.Closing):
         self._image = change.image
 
 
-class RaftOwnership:
-    """Both locks: bbolt's, which is on wal-meta.db itself, and that of all our logs.
+def _changed(bucket: Bucket, values: Mapping[bytes, bytes | None]) -> Bucket:
+    items = dict(bucket.items)
+    for key, value in values.items():
+        if type(items.get(key)) is Bucket:
+            raise ValueError(f"{key!r} is a bucket in this store")  # bbolt refuses it too
+        if value is None:
+            items.pop(key, None)
+        else:
+            items[key] = bytes(value)
+    return Bucket(items, bucket.sequence)
 
-    bbolt's comes first where there is a store, so that one who is refused has changed nothing.
-    Another file under that name would admit a Go program: so its inode is checked, too.
+
+class RaftOwnership:
+    """Both locks: bbolt's, on wal-meta.db itself, and the one that every Holdfast log has.
+
+    If there is a store, bbolt's lock comes first, so that a refused owner has changed nothing.
+    Another file of that name would admit a Go program, so its inode is checked too.
     """
 
-    def __init__(self, disk: Disk) -> None:
+    def __init__(self, disk: Disk, acquire: Callable[[], Lock] | None = None) -> None:
         self._disk = disk
         self._store: Lock | None = None
         self._directory: Lock | None = None
         with contextlib.suppress(FileNotFoundError):  # a new log, or one that lost its store
             self.hold_store()
         try:
-            self._directory = disk.lock()
+            self._directory = (acquire or disk.lock)()
         except BaseException:
             self.release()
             raise
 
     def hold_store(self, *, anew: bool = False) -> None:
-        """Lock wal-meta.db unless it is; `anew` because another file has that name now."""
+        """Lock wal-meta.db unless it is locked; `anew` if another file has that name now."""
         if anew and self._store is not None:
             self._store.release()
             self._store = None
         if self._store is None:
             self._store = self._disk.lock(META_STORE)
 
-    def check(self) -> None:
-        """Raise NotOwnerError if wal-meta.db is not ours any more, with or without its directory.
+    def note(self, number: int) -> None:
+        if self._directory is not None:
+            self._directory.note(number)
 
-        Whoever wants the directory must have wal-meta.db first: to check that is enough.
+    def check(self) -> None:
+        """Raise NotOwnerError if wal-meta.db or its directory was replaced or removed.
+
+        Another owner needs the lock of wal-meta.db first, so checking that one is enough.
         """
         lock = self._store or self._directory
         assert lock is not None
@@ -264,33 +283,46 @@ class RaftOwnership:
                 lock.release()
 
 
-def _refuse_if_segments(names: Iterable[str]) -> None:
+def uint64_of(value: int) -> bytes:
+    """Return a number as the stable store keeps it."""
+    if not 0 <= value < 2**64:
+        raise ValueError(f"{value} is not a uint64: expected 0 to {2**64 - 1}")
+    return value.to_bytes(8, "little")
+
+
+def _refuse_if_lost(disk: Disk, names: Iterable[str]) -> None:
+    """Raise CorruptError if there was a store: it is created before all other files."""
     if any(name.endswith(".wal") for name in names):
-        # The original would begin a new log here, and then delete the segments of the old one.
-        raise CorruptError(META_STORE, 0, f"missing, though there are segments; {_ADVICE}")
+        # The original would create a new log here, and then delete the segments of the old one.
+        raise CorruptError(META_STORE, 0, f"missing, but there are segments; {_ADVICE}")
+    mark = read_mark(disk)
+    if isinstance(mark, Mark) and mark.files:
+        why = f"missing, but the log held entries {mark.first_index}..{mark.last_index}"
+        raise CorruptError(META_STORE, 0, f"{why}; restore a copy, or accept the loss by a repair")
+    if isinstance(mark, Flaw) or REMEMBERED in names:
+        raise CorruptError(META_STORE, 0, f"missing, but there was a log; {_ADVICE}")
 
 
-@lru_cache(2)
-def _decoded(data: bytes) -> Image | Flaw:
-    """Who looks again and again finds the same, mostly."""
-    return bolt.decode(data)
+def _meta_pages(file: File, image: Image) -> bytes:
+    return bolt.meta_pages(file.read_at(0, 2 * image.page_size), image.page_size)
 
 
 def _sound(image: Image | Flaw) -> Image:
     if isinstance(image, Flaw):
         raise CorruptError(META_STORE, image.offset, f"{image.why}; {_ADVICE}")
-    meta, stable = (image.buckets.get(name, Bucket({})) for name in (_META, _STABLE))
+    for name in (_META, _STABLE):
+        if name not in image.buckets:
+            raise CorruptError(META_STORE, 0, f"no bucket {name.decode()!r}; {_ADVICE}")
+    meta, stable = image.buckets[_META], image.buckets[_STABLE]
     if not seal_holds(meta.sequence, image.txid, meta.items, stable.items):
-        why = "what it holds is not what was written, or not all of it"
+        why = "its contents do not match their checksum"
         raise CorruptError(META_STORE, 0, f"{why}; {_ADVICE}")
     return image
 
 
 def _sealed(buckets: Mapping[bytes, Bucket], txid: int) -> Mapping[bytes, Bucket]:
-    """With what vouches for them, see holdfast.formats.raft_meta; if there is a place for it."""
-    if _META not in buckets:
-        return buckets
-    meta, stable = buckets[_META], buckets.get(_STABLE, Bucket({}))
+    """Return the buckets with their checksum.  See holdfast.formats.raft_meta."""
+    meta, stable = buckets[_META], buckets[_STABLE]
     return {**buckets, _META: Bucket(meta.items, seal_of(txid, meta.items, stable.items))}
 
 

@@ -1,23 +1,23 @@
-"""Segments written anew with other bounds, without a look into their entries.
+"""Copy entries into segments of another size, without decoding them.
 
 An entry's bytes do not depend on where it stands, so they are copied as they are, after their
 checksums were verified.  One call is one task of many: its segments are complete and durable when
 it returns, under names of its own, for one process to adopt in order once all tasks are done.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from uuid import UUID
 
 import numpy as np
 
-from holdfast import runtime
 from holdfast.disk import Disk
 from holdfast.formats import shanghai as fmt
 from holdfast.logs.log import SegmentInfo
+from holdfast.logs.reader import found_before
 from holdfast.logs.shanghai.directory import segment_name
-from holdfast.logs.shanghai.guest import scan_segment
-from holdfast.logs.shanghai.log import ShanghaiLog
+from holdfast.logs.shanghai.reader import scan_segment
+from holdfast.logs.shanghai.writer import ShanghaiLog
+from holdfast.runtime import Runtime
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,19 +37,20 @@ def copy_segments(
     stem: str,
     *,
     segment_size_max: int = 64 * 2**20,
-    new_id: Callable[[], UUID] = runtime.new_id,
+    runtime: Runtime | None = None,
 ) -> list[Copied]:
     """Copy the entries of adjacent segments into new ones of about this size.
 
     A new segment keeps the time of the oldest that it has entries of.  CorruptError at damage.
     """
+    runtime = runtime or Runtime()
     copied: list[Copied] = []
     data, first, created_ms = bytearray(fmt.HEADER_SIZE), 0, 0
 
     def flush(stop: int) -> None:
         name = f"{stem}-{len(copied)}"
         data[: fmt.HEADER_SIZE] = fmt.encode_header(
-            fmt.Header(new_id(), created_ms, first, stop - 1)
+            fmt.Header(runtime.new_id(), created_ms, first, stop - 1)
         )
         target.create(name, data)
         copied.append(Copied(name, first, stop - 1, len(data)))
@@ -79,26 +80,27 @@ def adopt_segments(
     copied: Sequence[Copied],
     *,
     first_index: int = 1,
-    now_ms: Callable[[], int] = runtime.now_ms,
-    new_id: Callable[[], UUID] = runtime.new_id,
+    runtime: Runtime | None = None,
 ) -> None:
-    """Make a log of what tasks have copied, given in order; of nothing, an empty one.
+    """Create a log of the segments that tasks have copied, given in order.
 
-    Only a directory that nobody knows yet can be made a log so: a crash leaves a part of it.
+    Use a new directory: a crash leaves a part of the log.
     """
+    runtime = runtime or Runtime()
     for number, segment in enumerate(copied, 1):
         if number > 1 and segment.first_index != copied[number - 2].last_index + 1:
             raise ValueError(f"{segment.name} does not follow {copied[number - 2].name}")
         disk.rename(segment.name, segment_name(number))
     next_index = copied[-1].last_index + 1 if copied else first_index
-    active = fmt.Header(new_id(), now_ms(), next_index)
+    active = fmt.Header(runtime.new_id(), runtime.now_ms(), next_index)
     disk.create(segment_name(len(copied) + 1), fmt.encode_header(active))
-    ShanghaiLog(disk, now_ms=now_ms, new_id=new_id).close()  # leaves its mark
+    ShanghaiLog(disk, runtime=runtime).close()  # leaves its mark
 
 
 def _runs(disk: Disk, segment: SegmentInfo) -> Iterator[tuple[int, fmt.Bounds, memoryview]]:
     """(first index, where its entries are, their bytes), verified and in order."""
-    file = disk.open(segment.name)
+    with found_before(segment.name):
+        file = disk.open(segment.name)
     try:
         for batch in scan_segment(disk, segment, segment.first_index, segment.last_index + 1):
             offsets = batch.column("offset").to_numpy()

@@ -1,13 +1,12 @@
 """`convert`: a log into a log of other segments, into Parquet or JSON lines, and back.
 
-    log → log              segments of another size: bytes are copied as they are, in the workers
+    log → log              segments of another size: the workers copy the bytes
     log → parquet          a file for each segment: `index` BIGINT, `payload` BINARY
     log → jsonl            {"index": 7, "payload": "aGVsbG8="}: base64, or text if asked for
     parquet, jsonl → log   in the order of `index`, which the entries keep
 
-The target appears whole, under its name, when all is done, or not at all (`making`).  Every index
-stays what it is.
-CorruptError at the first damage: a conversion must not lose entries in silence.
+The target appears under its name when it is complete, or not at all (`making`).  Indexes do not
+change.  CorruptError at the first damage: a conversion must not lose entries silently.
 """
 
 from contextlib import closing
@@ -19,20 +18,24 @@ from pyspark.sql import SparkSession
 
 from holdfast import runtime
 from holdfast.disk import OsDisk
+from holdfast.doors import read_log
 from holdfast.errors import UnsupportedError
+from holdfast.logs.format import CopiesSegments
 from holdfast.logs.log import SegmentInfo
-from holdfast.logs.open import FORMATS, format_of
+from holdfast.logs.mark import MARK
+from holdfast.logs.opening import FORMATS, format_of
 from holdfast.logs.scan_plan import ScanTask
 from holdfast.logs.shanghai.rewrite import Copied
-from holdfast.reports import open_guest
 from holdfast.spark.jobs.exports import drop_others, export
 from holdfast.spark.jobs.imports import import_rows
 from holdfast.spark.jobs.making import made_whole
 from holdfast.spark.jobs.tasks import run_tasks
 from holdfast.spark.log_options import LogOptions
 from holdfast.spark.log_reader import corrupt, plan_partitions
+from holdfast.spark.workers import grouped
 
 Kind = Literal["log", "parquet", "jsonl"]
+_SIDE_FILES = MARK, "metadata.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,21 +53,13 @@ class ConvertReport:
 
 @dataclass(frozen=True, slots=True)
 class _Sound:
-    """A log as it was when we looked, without damage as far as headers tell."""
+    """A log without damage in its headers, at one point in time."""
 
     path: str
     format: str
     first_index: int
     last_index: int
     segments: tuple[SegmentInfo, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class _CopyWork:
-    source: _Sound
-    segments: tuple[SegmentInfo, ...]
-    target: str
-    segment_size_max: int
 
 
 def convert(
@@ -77,10 +72,10 @@ def convert(
     text: bool = False,
     segment_size_max: int = 64 * 2**20,
 ) -> ConvertReport:
-    """Make `target`, which must not exist, of `source`.
+    """Convert `source` to `target`, which must not exist.
 
     text              JSON lines hold payloads as text, which must be UTF-8, instead of base64
-    segment_size_max  of a log that is made
+    segment_size_max  of a log that is created
     """
     _refuse(source_kind, target_kind)
     source, target = OsDisk(source).path, OsDisk(target).path
@@ -96,7 +91,8 @@ def convert(
             first, last = import_rows(
                 spark, source, source_kind, making, segment_size_max, text=text
             )
-        made = [file.stat().st_size for file in Path(making).iterdir() if file.suffix]
+        files = [file for file in Path(making).iterdir() if file.name not in _SIDE_FILES]
+        made = [file.stat().st_size for file in files if file.suffix]
     return ConvertReport(
         source,
         target,
@@ -113,14 +109,14 @@ def convert(
 def _refuse(source_kind: Kind, target_kind: Kind) -> None:
     for kind in (source_kind, target_kind):
         if kind not in get_args(Kind):
-            raise ValueError(f"a kind is one of {', '.join(get_args(Kind))}, not {kind!r}")
+            raise ValueError(f"a kind must be one of {', '.join(get_args(Kind))}, not {kind!r}")
     if "log" not in (source_kind, target_kind):
-        raise ValueError("convert from a log or into one: Spark itself does the rest")
+        raise ValueError("source or target must be a log; use Spark itself for other files")
 
 
 def _look(path: str) -> _Sound:
-    options = LogOptions((), (path,))
-    with closing(open_guest(path)) as guest:
+    options = LogOptions(path=path)
+    with closing(read_log(path)) as guest:
         if guest.damage:  # also where no entry is left to plan for
             raise corrupt(path, guest.damage[0])
         steps = [
@@ -133,36 +129,22 @@ def _look(path: str) -> _Sound:
 
 
 def _copy(spark: SparkSession, source: _Sound, making: str, segment_size_max: int) -> None:
-    adopt = FORMATS[source.format].adopt_segments
-    if adopt is None:
+    format = FORMATS[source.format]
+    if not isinstance(format, CopiesSegments):
         raise UnsupportedError(
-            f"segments of a {source.format} log cannot be copied as they are; "
-            "holdfast.logs.conversion does it entry by entry"
+            f"cannot copy segments of a {source.format} log; holdfast.logs.conversion copies "
+            "entry by entry"
         )
-    groups = _groups(source.segments, segment_size_max)
-    work = [_CopyWork(source, group, making, segment_size_max) for group in groups]
-    copied = [one for part in run_tasks(spark, work, _copy_in_worker) for one in part]
+
+    copy = format.copy_segments
+
+    def copy_group(segments: list[SegmentInfo]) -> list[Copied]:
+        stem = f"{segments[0].name}.{runtime.new_id().hex}"  # no other attempt's name
+        disks = OsDisk(source.path), OsDisk(making)
+        return copy(disks[0], segments, disks[1], stem, segment_size_max=segment_size_max)
+
+    groups = grouped(source.segments, lambda segment: segment.size, segment_size_max)
+    copied = [one for part in run_tasks(spark, groups, copy_group) for one in part]
     if copied:
         drop_others(making, {segment.name for segment in copied})
-    adopt(OsDisk(making), copied, first_index=source.first_index)
-
-
-def _copy_in_worker(work: _CopyWork) -> list[Copied]:
-    stem = f"{work.segments[0].name}.{runtime.new_id().hex}"  # no other attempt's name
-    source, target = OsDisk(work.source.path), OsDisk(work.target)
-    copy = FORMATS[work.source.format].copy_segments
-    assert copy is not None, "refused before"
-    return copy(source, work.segments, target, stem, segment_size_max=work.segment_size_max)
-
-
-def _groups(segments: tuple[SegmentInfo, ...], size: int) -> list[tuple[SegmentInfo, ...]]:
-    """Neighbours that together make about one new segment; a task has at least one."""
-    groups: list[list[SegmentInfo]] = []
-    filled = size
-    for segment in segments:
-        if filled >= size:
-            groups.append([])
-            filled = 0
-        groups[-1].append(segment)
-        filled += segment.size
-    return [tuple(group) for group in groups]
+    format.adopt_segments(OsDisk(making), copied, first_index=source.first_index)

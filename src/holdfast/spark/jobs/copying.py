@@ -1,15 +1,14 @@
-"""`copy`: the rows of any store into any other, as one job, all of them or nothing.
+"""`copy`: copy the rows of any store to any other as one job, all of them or none.
 
     from   log   kv   bars   parquet   csv   json
     to     log   kv   bars   parquet   csv   json
 
-Each is a place: a kind, a path and options, as Spark's reader or writer takes them.  Between kinds
-that have other columns, `sql` says what becomes what; `source` is the view to select from.  Where
-that is obvious it may be left out: see DEFAULTS, and the table in docs/jobs.md.
+Each is a place: a kind, a path and options of Spark's reader or writer.  Between kinds with
+different columns, `sql` maps the columns; it selects from the view `source`.  Some pairs have a
+default: see DEFAULTS, and the table in docs/jobs.md.
 
-A store of ours takes the rows as one commit.  Files appear all at once, in a directory that is new
-(`making`); elsewhere than on this machine's file systems as Spark writes them, with `_SUCCESS` when
-all are there.
+A store gets the rows in one commit.  Local files appear all at once, in a new directory (`making`).
+In an object store, files appear as Spark writes them, with `_SUCCESS` when all are complete.
 """
 
 import errno
@@ -24,16 +23,19 @@ from pyspark.sql import DataFrame, DataFrameWriter, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name everyone knows it by
 
 from holdfast.disk import OsDisk
-from holdfast.logs.open import format_of
+from holdfast.logs.opening import format_of
 from holdfast.spark.jobs.making import made_whole, refuse_taken
 
 Kind = Literal["log", "kv", "bars", "parquet", "csv", "json"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 STORES = ("log", "kv", "bars")
 _VIEW = "source"
-_NEEDED = {"log": ("payload",), "kv": ("key", "value")}  # bars say so themselves
+_NEEDED = {
+    "log": ("payload",),
+    "kv": ("key", "value"),
+}  # the sink of bars checks its columns itself
 
-# How rows of one kind become rows of another, if nothing else is said.  Index and key sort alike.
+# The default mapping from one kind to another.  Index and key have the same order.
 DEFAULTS: Mapping[tuple[str, str], str] = {
     ("log", "log"): "SELECT payload FROM source ORDER BY index",
     ("log", "kv"): "SELECT lpad(index, 20, '0') AS key, payload AS value FROM source",
@@ -47,7 +49,7 @@ DEFAULTS: Mapping[tuple[str, str], str] = {
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where rows are, or go: `Place("bars", "market", {"timeframe": "1Min", ...})`."""
+    """A source or a target of rows: `Place("bars", "market", {"timeframe": "1Min", ...})`."""
 
     kind: Kind
     path: str
@@ -55,7 +57,7 @@ class Place:
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
-            raise ValueError(f"no kind of place {self.kind!r}; there are {', '.join(KINDS)}")
+            raise ValueError(f"unknown kind {self.kind!r}; expected one of {', '.join(KINDS)}")
 
     @property
     def format(self) -> str:
@@ -79,7 +81,7 @@ class CopyReport:
 def copy(
     spark: SparkSession, source: Place, target: Place, *, sql: str | None = None
 ) -> CopyReport:
-    """Copy all rows, or what `sql` makes of the view `source`.  Files must not be there yet."""
+    """Copy all rows, or the result of `sql` over the view `source`.  The files must be new."""
     check_places(source, target)
     chosen = sql or DEFAULTS.get((source.kind, target.kind))
     rows = spark.read.format(source.format).options(**dict(source.options)).load(source.path)
@@ -94,16 +96,16 @@ def copy(
 
 
 def check_places(source: Place, target: Place) -> None:
-    """Refuse what can be known to fail before Spark is started for it."""
+    """Refuse places that would fail, before Spark is started."""
     for place in (source, target):
         path = Path(OsDisk(place.path).path) if place.is_local else None
         if path is None or place.kind not in STORES:  # files may be a pattern
             continue
         if place is source:
             try:
-                path.stat()  # what cannot be reached, the system tells best
+                path.stat()  # other errors of the system are raised unchanged
             except FileNotFoundError as error:
-                why = f"there is no {place.kind} store: name its directory"
+                why = f"no {place.kind} store; name its directory"
                 raise FileNotFoundError(errno.ENOENT, why, str(path)) from error
         if path.exists() and not path.is_dir():
             raise NotADirectoryError(
@@ -132,9 +134,9 @@ def _save(writer: DataFrameWriter, target: Place) -> None:
 
 @contextmanager
 def _view(spark: SparkSession, rows: DataFrame) -> Iterator[None]:
-    """`source`, for as long as the job takes."""
+    """Create the view `source` for the job."""
     if spark.catalog.tableExists(_VIEW):
-        raise ValueError(f"the session has a table {_VIEW!r} of its own: use another session")
+        raise ValueError(f"the session already has a table {_VIEW!r}: use another session")
     rows.createTempView(_VIEW)
     try:
         yield
@@ -148,5 +150,5 @@ def _refuse_other_columns(rows: DataFrame, target: Place) -> None:
     if missing:
         raise ValueError(
             f"a {target.kind} target needs the columns {', '.join(needed)}, and there are "
-            f"{', '.join(rows.columns)}: say with sql what becomes what"
+            f"{', '.join(rows.columns)}; map the columns with sql"
         )

@@ -1,39 +1,24 @@
-"""Logs into files of other systems, one file for each segment, made in the workers.
+"""Logs exported to files of other formats, one file for each segment, written by the workers.
 
-A file is complete and durable under a name of its own when its task returns; the driver then gives
-it its place in the order.  One segment at a time is held in a worker's memory.
+A worker holds one segment at a time in memory.
 """
 
 import base64
-import json
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Literal
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
 from holdfast import runtime
 from holdfast.disk import OsDisk
 from holdfast.logs.log import SegmentInfo
-from holdfast.logs.open import FORMATS
+from holdfast.logs.opening import FORMATS
 from holdfast.spark.jobs.tasks import run_tasks
+from holdfast.tabular import write_table
 
 FileKind = Literal["parquet", "jsonl"]
-
-_SCHEMA = pa.schema([pa.field("index", pa.int64(), False), pa.field("payload", pa.binary(), False)])
-
-
-@dataclass(frozen=True, slots=True)
-class _Work:
-    source: str
-    format: str
-    segment: SegmentInfo
-    target: str
-    kind: FileKind
-    text: bool
 
 
 def export(
@@ -46,57 +31,55 @@ def export(
     *,
     text: bool,
 ) -> None:
-    """Write the files part-00000.parquet, part-00001.parquet, ... into the directory `target`."""
-    work = [_Work(source, format, segment, target, kind, text) for segment in segments]
-    disk, kept = OsDisk(target), {"_SUCCESS"}
-    for number, name in enumerate(run_tasks(spark, work, _export_segment)):
-        kept.add(f"part-{number:05}.{kind}")
-        disk.rename(name, f"part-{number:05}.{kind}")
-    if not work:  # so that the schema of nothing can be read
-        kept.add(f"part-00000.{kind}")
-        disk.create(f"part-00000.{kind}", _encode([], kind, text=text))
-    drop_others(target, kept)
+    """Write the files part-00000.parquet, part-00001.parquet, ... into the directory `target`.
+
+    Workers write them durably, under names that no other attempt has.  The driver renames them.
+    """
+    payload = pa.binary() if kind == "parquet" else pa.string()
+    schema = pa.schema([pa.field("index", pa.int64(), False), pa.field("payload", payload, False)])
+
+    def rows(segment: SegmentInfo | None) -> Iterator[pa.RecordBatch]:
+        yield pa.RecordBatch.from_pylist([], schema)  # an empty log has one file too
+        if segment is None:
+            return
+        scan, stop = FORMATS[format].scan_segment, segment.last_index + 1
+        for batch in scan(OsDisk(source), segment, segment.first_index, stop):
+            shown = batch.column("payload").cast(pa.binary())
+            if kind == "jsonl":
+                shown = _as_text(batch) if text else _as_base64(batch)
+            yield pa.RecordBatch.from_arrays([batch.column("index"), shown], schema=schema)
+
+    def write(segment: SegmentInfo | None) -> str:
+        name, sink = runtime.new_id().hex, pa.BufferOutputStream()
+        write_table(rows(segment), sink, kind)
+        OsDisk(target).create(name, memoryview(sink.getvalue()))
+        return name
+
+    disk = OsDisk(target)
+    names = [f"part-{number:05}.{kind}" for number in range(len(segments) or 1)]
+    for written, name in zip(run_tasks(spark, segments or [None], write), names, strict=True):
+        disk.rename(written, name)
+    drop_others(target, set(names))
     disk.create("_SUCCESS", b"")
 
 
 def drop_others(directory: str, kept: set[str]) -> None:
-    """Remove what attempts left that were killed, or overtaken by their twins."""
+    """Delete the files of attempts that were killed, or that another attempt overtook."""
     for file in Path(directory).iterdir():
         if file.name not in kept and file.is_file():
             file.unlink()
 
 
-def _export_segment(work: _Work) -> str:
-    segment = work.segment
-    batches = FORMATS[work.format].scan_segment(
-        OsDisk(work.source), segment, segment.first_index, segment.last_index + 1
-    )
-    name = f"{segment.name}.{runtime.new_id().hex}"  # no other attempt's
-    OsDisk(work.target).create(name, _encode(batches, work.kind, text=work.text))
-    return name
+def _as_base64(batch: pa.RecordBatch) -> pa.Array:
+    payloads = batch.column("payload").to_pylist()
+    return pa.array([base64.b64encode(one).decode("ascii") for one in payloads], pa.string())
 
 
-def _encode(batches: Iterable[pa.RecordBatch], kind: FileKind, *, text: bool) -> memoryview:
-    sink = pa.BufferOutputStream()
-    if kind == "parquet":
-        with pq.ParquetWriter(sink, _SCHEMA, compression="zstd") as writer:
-            for batch in batches:
-                columns = [batch.column("index"), batch.column("payload").cast(pa.binary())]
-                writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=_SCHEMA))
-    else:
-        for batch in batches:
-            sink.write(_json_lines(batch, text=text))
-    return memoryview(sink.getvalue())
-
-
-def _json_lines(batch: pa.RecordBatch, *, text: bool) -> bytes:
-    lines = []
-    for index, payload in zip(
-        batch.column("index").to_pylist(), batch.column("payload").to_pylist(), strict=True
-    ):
+def _as_text(batch: pa.RecordBatch) -> pa.Array:
+    shown = []
+    for row in batch.select(["index", "payload"]).to_pylist():
         try:
-            shown = payload.decode() if text else base64.b64encode(payload).decode("ascii")
+            shown.append(row["payload"].decode())
         except UnicodeDecodeError as error:
-            raise ValueError(f"entry {index} is not UTF-8: convert it as base64") from error
-        lines.append(json.dumps({"index": index, "payload": shown}, ensure_ascii=False) + "\n")
-    return "".join(lines).encode()
+            raise ValueError(f"entry {row['index']} is not UTF-8: convert it as base64") from error
+    return pa.array(shown, pa.string())

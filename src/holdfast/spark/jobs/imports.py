@@ -1,4 +1,4 @@
-"""Files of other systems into a new log, in the order of their column `index`, which must be whole.
+"""Import files of other systems into a new log, in the order of their column `index`.
 
 Spark sorts; the log's sink appends all or nothing.
 """
@@ -10,7 +10,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name everyone knows it by
 
-from holdfast.logs.open import create_log
+from holdfast.doors import create_log
 
 FileKind = Literal["parquet", "jsonl"]
 
@@ -24,9 +24,9 @@ def import_rows(
     *,
     text: bool,
 ) -> tuple[int, int]:
-    """Make a log of the rows in `source`; return its first and last index.
+    """Create a log from the rows in `source`; return its first and last index.
 
-    ValueError if an index is there twice or not at all: entries would get other indexes.
+    ValueError if an index occurs twice or is missing: entries would get other indexes.
     """
     rows = _read(spark, source, kind, text=text)
     index = F.col("index")
@@ -42,7 +42,7 @@ def import_rows(
     create_log(target, first_index=first).close()
     if count:
         ordered = rows.orderBy("index").select("payload")
-        sink = ordered.write.format("holdfast-log").option("segmentSizeMax", segment_size_max)
+        sink = ordered.write.format("holdfast-log").option("maxSegmentBytes", segment_size_max)
         sink.mode("append").save(target)
     return first, last
 

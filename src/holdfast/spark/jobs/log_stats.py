@@ -1,9 +1,10 @@
 """`stats`: how many entries and bytes a log has, over time and by size.
 
-A Shanghai entry has no time of its own, so its time is when its segment was begun.  Sizes are those
-of payloads, in buckets that double.
+An entry has the time at which its segment was created.  Sizes are those of payloads, in buckets
+that double.
 """
 
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,10 +14,10 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from holdfast.disk import OsDisk
+from holdfast.doors import read_log
 from holdfast.logs.log import Damage
-from holdfast.logs.open import FORMATS, format_of
+from holdfast.logs.opening import FORMATS, format_of
 from holdfast.logs.scan_plan import ScanTask, plan_scan
-from holdfast.reports import open_guest
 from holdfast.spark.jobs.tasks import run_tasks
 
 
@@ -53,13 +54,6 @@ class StatsReport:
 
 
 @dataclass(frozen=True, slots=True)
-class _Work:
-    path: str
-    format: str
-    task: ScanTask
-
-
-@dataclass(frozen=True, slots=True)
 class _Counted:
     entries: int
     payload_size: int
@@ -70,20 +64,17 @@ class _Counted:
 
 
 def stats(spark: SparkSession, path: str) -> StatsReport:
-    """Count what the log holds; damaged entries are told and not counted."""
+    """Count the entries of a log.  Damaged ones are reported and not counted."""
     path = OsDisk(path).path
     format = format_of(OsDisk(path)).name
-    guest = open_guest(path)
-    try:
+    with closing(read_log(path)) as guest:
         plan = plan_scan(guest)
         first, last = guest.first_index, guest.last_index
-    finally:
-        guest.close()
-    work = [_Work(path, format, step) for step in plan if isinstance(step, ScanTask)]
-    counted = run_tasks(spark, work, _count)
+    work = [step for step in plan if isinstance(step, ScanTask)]
+    counted = run_tasks(spark, work, lambda task: _count(path, format, task))
     lost = [step for step in plan if isinstance(step, Damage)]
     segments = tuple(
-        SegmentStats(w.task.segment.name, w.task.segment.created_ms, c.entries, c.payload_size)
+        SegmentStats(w.segment.name, w.segment.created_ms, c.entries, c.payload_size)
         for w, c in zip(work, counted, strict=True)
     )
     full = [c for c in counted if c.entries]
@@ -102,16 +93,15 @@ def stats(spark: SparkSession, path: str) -> StatsReport:
     )
 
 
-def _count(work: _Work) -> _Counted:
-    """In a worker.  Lengths come from the views, so no payload is touched."""
+def _count(path: str, format: str, task: ScanTask) -> _Counted:
+    """Count in a worker.  Lengths come from the views, so no payload is read."""
     damage: list[Damage] = []
     lengths: list[npt.NDArray[np.int32]] = [np.zeros(0, np.int32)]
-    segment, scan = work.task.segment, FORMATS[work.format].scan_segment
-    for batch in scan(
-        OsDisk(work.path),
-        segment,
-        work.task.start,
-        work.task.stop,
+    for batch in FORMATS[format].scan_segment(
+        OsDisk(path),
+        task.segment,
+        task.start,
+        task.stop,
         on_damage=damage.append,
         verify=False,
     ):

@@ -1,7 +1,7 @@
-"""A directory that a job makes: it appears whole, under its name, or not at all.
+"""A directory that a job creates: it appears when it is complete, or not at all.
 
-It is made beside its place, under a hidden name.  A job that fails or is interrupted removes it;
-one that is killed leaves it, and nobody takes it for the target.
+The job fills a hidden directory beside it, and renames that at the end.  A job that fails or is
+interrupted removes the hidden directory; a killed one leaves it.
 """
 
 import shutil
@@ -15,17 +15,17 @@ from holdfast.disk import OsDisk
 
 @contextmanager
 def made_whole(target: str, doing: str) -> Iterator[str]:
-    """Where to make `target`, which is durable when the block has ended.
+    """Return the directory to fill.  It becomes `target`, durably, when the block ends.
 
-    `doing` is the verb: FileExistsError tells to do that with a new directory.  Whether anything
-    can be made there is tried before the block begins: jobs take their time.
+    `doing` is the verb in FileExistsError.  The parent is checked before the block begins, because
+    jobs take long.
     """
     place = Path(OsDisk(target).path)
     refuse_taken(target, doing)
     making = place.with_name(f".{place.name}.{runtime.new_id().hex[:12]}")
     try:
         making.mkdir(parents=True)
-        making.rmdir()  # whoever fills it makes it again, for whom they want to let in
+        making.rmdir()  # the writer creates it again, with its own permissions
     except OSError as error:
         raise OSError(error.errno, error.strerror, str(place.parent)) from error
     try:
@@ -33,19 +33,19 @@ def made_whole(target: str, doing: str) -> Iterator[str]:
         _settle(making)
         OsDisk(place.parent).rename(making.name, place.name)
     except BaseException:
-        shutil.rmtree(making, ignore_errors=True)  # the first error is the one to tell
+        shutil.rmtree(making, ignore_errors=True)  # report the first error
         raise
 
 
 def refuse_taken(target: str, doing: str) -> None:
-    """FileExistsError if there is anything of that name."""
+    """Raise FileExistsError if the target exists."""
     place = Path(OsDisk(target).path)
     if place.is_symlink() or place.exists():
         raise FileExistsError(f"{place} exists: {doing} into a new directory, or remove it first")
 
 
 def _settle(made: Path) -> None:
-    """Sync what is there: Spark does not, and a name must not outlive its bytes."""
+    """Sync all files and names: Spark does not."""
     disk = OsDisk(made.parent)
     for path in (*made.rglob("*"), made):
         name = str(path.relative_to(made.parent))

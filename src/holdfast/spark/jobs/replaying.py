@@ -1,8 +1,8 @@
-"""`replay`: a log into any Spark sink, from an index on; what was interrupted is taken up again.
+"""`replay`: send a log to any Spark sink, from an index on; an interrupted replay continues.
 
-It is a streaming query that ends when it has caught up, so its checkpoint remembers how far it
-came.  Whether each entry arrives exactly once is up to the sink; Spark's files and our own logs
-see to it.
+A replay is a streaming query that ends when it has caught up.  Its checkpoint holds its progress.
+The sink decides whether each entry arrives exactly once; Spark's files and Holdfast's stores
+guarantee it.
 """
 
 import json
@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from holdfast.disk import OsDisk
-from holdfast.reports import open_guest
+from holdfast.doors import read_log
 
 _POLL_SECONDS = 1
 
@@ -40,10 +40,10 @@ def replay(
     entries_per_batch: int | None = None,
     on_progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> ReplayReport:
-    """Send all that the log has, and the checkpoint does not know of yet, to a sink.
+    """Send all entries that the checkpoint does not have yet to a sink.
 
-    `start` counts when the checkpoint is new.  A sink that is a log gets the payloads alone.
-    `on_progress` is told after each batch how far in the log it has come, and where that ends.
+    `start` applies when the checkpoint is new.  A sink that is a log gets the payloads alone.
+    `on_progress` is called after each batch with the last index that it read, and the log's.
     """
     rows = spark.readStream.format("holdfast-log").option("startingIndex", str(start))
     if entries_per_batch is not None:
@@ -58,7 +58,7 @@ def replay(
         .trigger(availableNow=True)
         .start()
     )
-    with closing(open_guest(source)) as guest:
+    with closing(read_log(source)) as guest:
         last = guest.last_index
     ended: dict[int, tuple[int, int]] = {}
     try:
@@ -79,13 +79,10 @@ def replay(
 
 
 def _batches(query: StreamingQuery) -> dict[int, tuple[int, int]]:
-    """The batches that ended of late: where each one ended, and how many rows it had.
-
-    Spark remembers a hundred, which is many more than end while we wait.
-    """
+    """Return the stop index and the row count of recent batches.  Spark remembers a hundred."""
     found = {}
     for progress in query.recentProgress:
-        told = json.loads(progress.json)
-        if rows := told["numInputRows"]:
-            found[int(told["batchId"])] = (int(told["sources"][0]["endOffset"]["index"]), rows)
+        known = json.loads(progress.json)
+        if rows := known["numInputRows"]:
+            found[int(known["batchId"])] = (int(known["sources"][0]["endOffset"]["index"]), rows)
     return found

@@ -1,12 +1,12 @@
-"""`rollup`: ticks or bars put together to longer bars, of all symbols, into a bar store.
+"""`rollup`: aggregate ticks or bars of all symbols to longer bars, in a bar store.
 
     ticks, or 1Min        →  1Min, 5Min, 1H, 1D
 
-From a store every symbol's year is put together where it is read, without a shuffle: no bar of a
-day or less spans two years.  From a DataFrame Spark brings the rows of each symbol together and
-sorts them.  In both, the same numpy does the rest, tasks stage what they made, and the driver
-commits all timeframes as one.  A bar that is made again replaces itself, so a rollup can be run
-again; whole days are read, so that no bar is made of a part of its rows.
+From a store, each task aggregates the year files that it reads, without a shuffle: no bar of a day
+or less spans two years.  From a DataFrame, Spark brings the rows of each symbol together and sorts
+them.  In both cases numpy aggregates the rows, tasks stage the bars, and the driver commits all
+timeframes at once.  A new bar replaces the old one, so a rollup can be repeated.  Whole days are
+read, so that no bar is computed from a part of its rows.
 """
 
 import pickle
@@ -23,18 +23,18 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everyone knows i
 from holdfast.bars import staging
 from holdfast.bars.intake import take_in
 from holdfast.bars.pinned import Pin, read_pinned
-from holdfast.bars.query import Rows, Span
+from holdfast.bars.query import Rows
 from holdfast.bars.tables import resampled
 from holdfast.disk import OsDisk
 from holdfast.formats.bar_time import DAY_NS, parse_timeframe
 from holdfast.spark.bar_columns import EPOCH_NS, SYMBOL, TIME
-from holdfast.spark.bar_options import parse_options
+from holdfast.spark.bar_options import BarOptions
 from holdfast.spark.bar_reader import pin_bars, share_out, stamps_of
 from holdfast.spark.bar_sink import commit_staged
 from holdfast.spark.jobs.tasks import run_tasks
 from holdfast.spark.workers import freeze_imports
 
-# The name of a column that is made: which one it is made of, and by first, max, min, last or sum.
+# From the name of a new column to its source column, and first, max, min, last or sum.
 Recipe: TypeAlias = Mapping[str, tuple[str, str]]
 _RULES = {"Open": "first", "High": "max", "Low": "min", "Close": "last", "Volume": "sum"}
 _TASK_ROWS = 1 << 16  # in a staged batch
@@ -50,7 +50,7 @@ class RollupReport:
 
 @dataclass(frozen=True, slots=True)
 class _Goal:
-    """What is made, and where."""
+    """What to compute, and where to write it."""
 
     path: str
     timeframes: tuple[str, ...]
@@ -82,18 +82,15 @@ def rollup(
     transaction: staging.Transaction | None = None,
     **options: Any,
 ) -> RollupReport:
-    """Make bars of these timeframes of those in a store; into another, or into the same.
+    """Aggregate the bars of a store to these timeframes; write them to `target`, or to the same
+    store.
 
-    recipe   how: by default Open, High, Low, Close and Volume of columns of the same names, or of
+    recipe   by default Open, High, Low, Close and Volume from columns of the same names, or from
              Price and Size
-    options  symbols, years, start and end, as of a read
+    options  symbols, years, startingTime and endingTime, as of a read
     """
-    wanted = {"path": source, "timeframe": timeframe, "attributes": attributes}
-    chosen = parse_options(wanted | {name: str(value) for name, value in options.items()})
-    chosen = replace(chosen.only_for("read"), span=_whole_days(chosen.span))
+    chosen = _whole_days(BarOptions.of_bucket(source, timeframe, attributes, options))
     pin = pin_bars(chosen)
-    if pin is None:
-        raise ValueError(f"{source}: no {timeframe}/{attributes} to put together")
     own_ns = 1 if pin.is_variable else parse_timeframe(timeframe)
     goal = _goal(
         target or source, timeframes, target_attributes, recipe, pin.schema.names, transaction
@@ -101,7 +98,7 @@ def rollup(
     _refuse(timeframes, own_ns)
     parts = [
         (goal, chosen.path, number, part)
-        for number, part in enumerate(share_out(pin, chosen.partition_bytes))
+        for number, part in enumerate(share_out(pin, chosen.max_partition_bytes))
     ]
     return _committed(goal, run_tasks(spark, parts, _roll_files), transaction)
 
@@ -115,9 +112,9 @@ def rollup_frame(
     recipe: Recipe | None = None,
     transaction: staging.Transaction | None = None,
 ) -> RollupReport:
-    """The same of a frame with `symbol`, and `epoch_ns` or `time`.
+    """Aggregate a frame with the columns `symbol`, and `epoch_ns` or `time`, to bars.
 
-    Of rows of one moment, which have no order in Spark, the least comes first.
+    Rows with equal times, which have no order in Spark, are sorted by value.
     """
     moment = F.col(EPOCH_NS) if EPOCH_NS in frame.columns else F.unix_micros(TIME) * 1000
     names = [name for name in frame.columns if name not in (SYMBOL, EPOCH_NS, TIME)]
@@ -149,7 +146,7 @@ def _goal(
     recipe = recipe or _usual(names)
     missing = [column for column, _ in recipe.values() if column not in names]
     if missing:
-        raise ValueError(f"no column {missing[0]!r} to put together; there are {', '.join(names)}")
+        raise ValueError(f"the recipe needs a column {missing[0]!r}; there are {', '.join(names)}")
     steps = tuple((name, column, rule) for name, (column, rule) in recipe.items())
     job = staging.new_job(transaction)
     return _Goal(OsDisk(path).path, tuple(timeframes), attributes, steps, job)
@@ -160,26 +157,34 @@ def _usual(names: Sequence[str]) -> Recipe:
     if own:
         return own
     if "Price" not in names:
-        raise ValueError(f"say with `recipe` how {', '.join(names)} are put together")
+        raise ValueError(f"pass a `recipe` for the columns {', '.join(names)}")
     found = {name: ("Price", rule) for name, rule in _RULES.items() if name != "Volume"}
     return found | ({"Volume": ("Size", "sum")} if "Size" in names else {})
 
 
 def _refuse(timeframes: Sequence[str], own_ns: int) -> None:
     if not timeframes:
-        raise ValueError("name the timeframes to make, such as 5Min, 1H and 1D")
+        raise ValueError("pass the timeframes to compute, such as 5Min, 1H and 1D")
     for timeframe in timeframes:
         step_ns = parse_timeframe(timeframe)
         if DAY_NS % step_ns or step_ns % own_ns or step_ns == own_ns:
-            raise ValueError(f"{timeframe} cannot be made: it must divide a day, and be longer")
+            raise ValueError(
+                f"cannot compute {timeframe}: it must divide a day, and be a longer multiple "
+                "of the timeframe that is read"
+            )
 
 
-def _whole_days(span: Span) -> Span:
-    return Span(span.start_ns // DAY_NS * DAY_NS, span.end_ns // DAY_NS * DAY_NS + DAY_NS - 1)
+def _whole_days(options: BarOptions) -> BarOptions:
+    start, stop = options.starting_time, options.ending_time
+    return replace(
+        options,
+        starting_time=None if start is None else start // DAY_NS * DAY_NS,
+        ending_time=None if stop is None else -(-stop // DAY_NS) * DAY_NS,
+    )
 
 
 def _roll_files(work: tuple[_Goal, str, int, Pin]) -> _Made:
-    """In a worker: some year files of the store."""
+    """Roll up some year files of the store, in a worker."""
     goal, path, number, pin = work
     disk, stamps = OsDisk(path), stamps_of(path)
     years = (
@@ -190,7 +195,7 @@ def _roll_files(work: tuple[_Goal, str, int, Pin]) -> _Made:
 
 
 def _by_symbol(table: pa.Table) -> Iterator[tuple[str, Rows]]:
-    """The rows of a sorted table."""
+    """Yield the rows of each symbol of a sorted table."""
     rows = take_in(table, None)
     codes, columns = rows.codes, list(rows.columns.values())
     starts = np.flatnonzero(np.append(True, codes[1:] != codes[:-1]))
@@ -220,7 +225,7 @@ def _roll(goal: _Goal, number: int, parts: Iterable[tuple[str, Rows]]) -> _Made:
 
 
 def _batches(found: Sequence[tuple[str, Rows]], names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """Small symbols share a batch."""
+    """Yield batches; small symbols share one."""
     gathered: list[tuple[str, Rows]] = []
     for one in found:
         gathered.append(one)

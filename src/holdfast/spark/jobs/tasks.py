@@ -1,10 +1,10 @@
-"""Spark as a scheduler: a list of tasks, each run once or more in some worker, until it succeeded.
+"""Run a list of tasks with Spark, each in some worker until it succeeds.
 
-What a task returns is what its last attempt returned; only that crosses Spark.  A task may run
-twice, at the same time too, so it changes nothing but files whose names no other attempt has.
+Only the result of the last attempt crosses Spark.  A task may run twice, at the same time too, so
+it changes nothing but files whose names no other attempt has.
 
-What a task raises of ours, or as a ValueError, would be raised again by every attempt: it is raised
-here, as it is, instead of four times there.
+A HoldfastError, a ValueError or a missing file would fail every attempt.  It is not retried, but
+raised here unchanged.
 """
 
 import pickle
@@ -24,14 +24,14 @@ Result = TypeVar("Result")
 def run_tasks(
     spark: SparkSession, tasks: Sequence[Task], run: Callable[[Task], Result]
 ) -> list[Result]:
-    """The results, in the order of the tasks.  `run` and its task must be picklable."""
+    """Return the results, in the order of the tasks.  cloudpickle must know `run` and its task."""
     if not tasks:
         return []
 
     def attempt(task: Task) -> Result | Exception:
         try:
             return run(task)
-        except (HoldfastError, ValueError) as error:
+        except (HoldfastError, ValueError, FileNotFoundError) as error:
             return error
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

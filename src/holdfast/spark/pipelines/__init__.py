@@ -42,7 +42,7 @@ __all__ = [
 
 
 def read(path: str | Path) -> Declared:
-    """A pipeline from its file.  InvalidError names all that is wrong with it."""
+    """Read a pipeline from its file.  InvalidError lists all problems."""
     declared, problems = check(path, read_tables(path))
     if declared is None or problems:
         raise InvalidError(problems)
@@ -50,7 +50,7 @@ def read(path: str | Path) -> Declared:
 
 
 def validate(spark: "SparkSession", path: str | Path) -> list[Problem]:
-    """All that is wrong with a file, whether Spark or we would say so."""
+    """Return all problems of a file, including those that Spark finds."""
     from holdfast.spark.pipelines.frames import build
 
     try:

@@ -1,6 +1,6 @@
-"""Tables become a pipeline, or a list of all that is wrong with them.
+"""Check the tables of a pipeline and list all problems.
 
-Here is what can be judged without Spark; `frames` judges schemas, SQL and output modes.
+This module checks what needs no Spark; `frames` checks schemas, SQL and output modes.
 """
 
 import difflib
@@ -10,7 +10,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from holdfast.spark import bar_options, kv_options, log_options
+from holdfast.spark.bar_options import BarOptions
+from holdfast.spark.kv_options import KvOptions
+from holdfast.spark.log_options import LogOptions
+from holdfast.spark.options import Options, Use
 from holdfast.spark.pipelines.declared import (
     Declared,
     Problem,
@@ -22,17 +25,15 @@ from holdfast.spark.pipelines.declared import (
 )
 from holdfast.spark.pipelines.reading import find_function
 
-# What can be read again from an offset, what knows its own columns, and what takes each batch once.
+# Sources can be read again from an offset, tables have a schema, sinks take each batch once.
 SOURCES = ("holdfast-log", "holdfast-kv", "parquet", "orc", "text", "rate")
 TABLES = ("holdfast-bars", "holdfast-kv", "holdfast-log", "parquet", "orc")
 SINKS = ("holdfast-log", "holdfast-kv", "holdfast-bars", "parquet")
 PAYLOADS = {"holdfast-log": "payload", "holdfast-kv": "value", "text": "value"}
 """The column that `parse` reads."""
 
-_OPTIONS: dict[str, Callable[[Mapping[str, str]], Any]] = {
-    "holdfast-log": log_options.parse_options,
-    "holdfast-kv": kv_options.parse_options,
-    "holdfast-bars": bar_options.parse_options,
+_OPTIONS: dict[str, type[Options]] = {
+    kind.source: kind for kind in (LogOptions, KvOptions, BarOptions)
 }
 _MODES = {"parquet": ("append",)}  # others also update
 _KEYS = {
@@ -53,20 +54,20 @@ _SCHEMA_ADVICE = 'add schema = "column TYPE, ..."'
 
 
 def check(file: str | Path, tables: Mapping[str, Any]) -> tuple[Declared | None, list[Problem]]:
-    """The pipeline, unless so much is missing that there is none; and what is wrong with it."""
+    """Return the pipeline, or None if too much is missing, and all problems."""
     checking = _Checking(Path(file))
     declared = checking.pipeline(tables)
     return declared, checking.problems
 
 
 def nearest(word: str, known: Collection[str]) -> str:
-    """`; did you mean ...?`, or nothing."""
+    """Return `; did you mean ...?`, or nothing."""
     found = difflib.get_close_matches(word, known, 1)
     return f"; did you mean {found[0]}?" if found else ""
 
 
 class _Table:
-    """One table of the file: hands out its values, and notes what is wrong with them."""
+    """One table of the file: returns its values, and records problems with them."""
 
     def __init__(self, checking: "_Checking", key: str, values: object, kind: str) -> None:
         self._checking, self._key = checking, key
@@ -77,13 +78,13 @@ class _Table:
         for name in self.values:
             if name not in known:
                 hint = nearest(name, known) or f"; known are {', '.join(known)}"
-                self.wrong(name, f"remove it, it means nothing here{hint}")
+                self.wrong(name, f"remove it: unknown key{hint}")
 
     def wrong(self, name: str, what: str) -> None:
         self._checking.wrong(".".join(filter(None, (self._key, name))), what)
 
     def text(self, name: str, advice: str | None = None) -> str | None:
-        """A string; without one, the advice is a problem."""
+        """Return a string.  Without one, record the advice as a problem."""
         value = self.values.get(name)
         if isinstance(value, str) and value.strip():
             return value
@@ -113,7 +114,7 @@ class _Table:
             elif isinstance(value, str | int | float):
                 found[key] = str(value)
             else:
-                self.wrong(f"{name}.{key}", f"write a string, a number or a truth, not {value!r}")
+                self.wrong(f"{name}.{key}", f"write a string, a number or a boolean, not {value!r}")
         return found
 
     def watermark(self) -> tuple[str, str] | None:
@@ -138,10 +139,12 @@ class _Checking:
 
     def pipeline(self, tables: Mapping[str, Any]) -> Declared | None:
         top = _Table(self, "", tables, "")
-        name = top.text("name", 'add name = "...": the checkpoint is bound to it') or ""
+        name = top.text("name", 'add name = "...": the checkpoint belongs to this name') or ""
         if name and not _NAME.fullmatch(name):
             top.wrong("name", f"use letters, digits, '.', '_' and '-', not {name!r}")
-        where = top.text("checkpoint", 'add checkpoint = "DIRECTORY", for how far it has come')
+        where = top.text(
+            "checkpoint", 'add checkpoint = "DIRECTORY", for the progress of the pipeline'
+        )
         if where and "://" in where:
             top.wrong("checkpoint", "name a local directory: it is locked while the pipeline runs")
         trigger = self._trigger(top)
@@ -149,7 +152,7 @@ class _Checking:
         fixed = [self._table(n, table) for n, table in self._tables(top, "table")]
         for one in fixed:
             if one.name in [source.name for source in sources]:
-                self.wrong(f"table.{one.name}", f"name it otherwise: {one.name} is a source too")
+                self.wrong(f"table.{one.name}", f"use another name: {one.name} is a source too")
         given = [*(source.name for source in sources), *(table.name for table in fixed)]
         steps = self._steps(top, given)
         views = [*given, *(step.name for step in steps)]
@@ -227,14 +230,14 @@ class _Checking:
         return Table(name, format, resolved, path, options)
 
     def _found(self, table: _Table, path: str) -> str:
-        """The path of what is to be read."""
+        """Return the absolute path of something to read."""
         resolved = self._resolved(path)
         if "://" not in resolved and not Path(resolved).exists():
-            table.wrong("path", f"there is nothing at {resolved}: make it, or correct the path")
+            table.wrong("path", f"{resolved} does not exist: create it, or correct the path")
         return resolved
 
     def _schema(self, table: _Table, source: Source) -> None:
-        """Whether a schema is there where one is needed, and nowhere else."""
+        """Check that there is a schema where one is needed, and nowhere else."""
         needs = source.parse is not None or source.format in ("parquet", "orc")
         if needs and source.schema is None and "schema" not in table.values:
             table.wrong("schema", _SCHEMA_ADVICE)
@@ -251,7 +254,7 @@ class _Checking:
         steps: list[Step] = []
         for name, table in self._tables(top, "step"):
             if name in views:
-                table.wrong("", f"name it otherwise: {name} is a source or a table already")
+                table.wrong("", f"use another name: {name} is a source or a table already")
             steps.append(self._step(name, table, [*views, *(step.name for step in steps)]))
         return steps
 
@@ -295,14 +298,14 @@ class _Checking:
         return sink
 
     def _known_options(
-        self, table: _Table, format: str, use: str, options: Mapping[str, str], path: str | None
+        self, table: _Table, format: str, use: Use, options: Mapping[str, str], path: str | None
     ) -> None:
-        """Our formats refuse what they do not know; Spark's own do not, and are not asked."""
+        """Check the options of Holdfast's formats.  Spark's own formats ignore unknown options."""
         if "path" in map(str.lower, options):
             table.wrong("options.path", "remove it: path is a key of its own")
         elif format in _OPTIONS and path:
             try:
-                _OPTIONS[format]({**options, "path": path}).only_for(use)
+                _OPTIONS[format].parse({**options, "path": path}).only_for(use)
             except ValueError as error:
                 table.wrong("options", str(error))
 
@@ -324,5 +327,5 @@ class _Checking:
             return path
         try:
             return str((self._base / path).resolve())
-        except RuntimeError:  # links that lead in a circle: whoever opens it will say so
+        except RuntimeError:  # a cycle of links: opening it will fail
             return str(self._base / path)

@@ -1,14 +1,14 @@
-"""A pipeline's checkpoint: who it belongs to, what it was made with, how far it has come.
+"""The checkpoint of a pipeline: its name, what it depends on, and its progress.
 
     pipeline.json          the pipeline's name and, of every query, what its progress depends on
     queries/SINK           Spark's own checkpoint of that sink's query
     queries/dead-letters   and of the query that collects bad rows
-    batches/SINK.json      how many rows its last batch has read, which Spark does not note
+    batches/SINK.json      how many rows its last batch has read, which Spark does not store
     dead-letters           the log of bad rows, unless the file names another place
 
-Spark knows sources by their number only, and state by its shape: a pipeline that was changed and
-goes on from an old checkpoint may read the wrong log from the wrong place.  So what was changed is
-told, and nothing is run until someone has decided.  Nothing here needs Spark.
+Spark identifies a source by its number and state by its shape.  A changed pipeline that continues
+from an old checkpoint may read the wrong log from the wrong place.  So a changed pipeline does not
+run: the error lists the changes and the choices.  This module does not need Spark.
 """
 
 import hashlib
@@ -29,7 +29,7 @@ _VERSION = 1
 
 
 class ChangedError(HoldfastError):
-    """The pipeline is not the one that its checkpoint was made with."""
+    """The checkpoint was created by a different pipeline, or a different version of this one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +37,12 @@ class Query:
     """What the progress of one query depends on."""
 
     sources: tuple[str, ...]  # in the order of Spark's offsets, each with its format
-    made_of: Mapping[str, str]  # key in the file -> what stands there
+    made_of: Mapping[str, str]  # key in the file -> its value
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What pipeline.json says: all queries that ever were, and which of them still are."""
+    """The contents of pipeline.json: all queries so far, and which of them are active."""
 
     queries: Mapping[str, Query]
     active: tuple[str, ...]
@@ -50,17 +50,17 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a query has come."""
+    """The progress of a query."""
 
     batch: int
     committed_ms: int
-    rows: int | None  # that it read, if its run lived to note it
+    rows: int | None  # that it read; None if its run was killed before it stored this
     offsets: tuple[Mapping[str, Any] | None, ...]  # one for each source
 
 
 @contextmanager
 def owned(checkpoint: str) -> Iterator[None]:
-    """Hold the checkpoint: of two who run a pipeline at once, each would undo the other's work."""
+    """Lock the checkpoint: two runs at the same time would undo each other's work."""
     lock = OsDisk(checkpoint).lock()
     try:
         yield
@@ -75,9 +75,9 @@ def describe(
     views: Collection[str],
     columns: Mapping[str, str] | None = None,
 ) -> Query:
-    """What a query is made of; without a sink, that of the dead letters.
+    """Describe what a query depends on; without a sink, the query of the dead letters.
 
-    `columns` are those that the tables have: what is found there may change, but not its shape.
+    `columns` are those of the tables: their rows may change, but not their columns.
     """
     made: dict[str, str] = {}
     for table in declared.tables:
@@ -90,22 +90,22 @@ def describe(
         if step.name in views:
             made |= _keys(f"step.{step.name}", _of_step(step))
     if sink is not None:
-        told = {"from": sink.view, "format": sink.format, "path": sink.declared_path}
-        made |= _keys(f"sink.{sink.name}", {**told, "mode": sink.mode})
+        known = {"from": sink.view, "format": sink.format, "path": sink.declared_path}
+        made |= _keys(f"sink.{sink.name}", {**known, "mode": sink.mode})
     numbered = tuple(f"{name} ({declared.source(name).format})" for name in sources)
     return Query(numbered, made)
 
 
 def agree(declared: Declared, queries: Mapping[str, Query], *, accept_changes: bool) -> None:
-    """Go on only with the pipeline that the checkpoint was made with; note it in a new one.
+    """Check that the checkpoint belongs to this pipeline, unchanged; record it in a new checkpoint.
 
-    ChangedError tells all that differs, and what can be done.  With `accept_changes` what differs
-    is accepted, except what no progress can survive.
+    ChangedError lists all differences and the choices.  `accept_changes` accepts them, except other
+    sources of a sink.
     """
     before = read_record(declared.checkpoint, declared.name)
     if before is not None:
         _refuse_changes(declared, before, queries, accept_changes)
-    # What a sink that was taken away had come to is kept, in case it is put back.
+    # The progress of a removed sink is kept, in case it is added again.
     known = {**(before.queries if before else {}), **queries}
     document = {
         "version": _VERSION,
@@ -118,7 +118,7 @@ def agree(declared: Declared, queries: Mapping[str, Query], *, accept_changes: b
 
 
 def read_record(checkpoint: str, name: str) -> Record | None:
-    """What is noted, or None in a checkpoint that is new.  ChangedError if it is another's."""
+    """Return the record; None in a new checkpoint.  ChangedError if another pipeline owns it."""
     path = Path(checkpoint, _FILE)
     try:
         document = json.loads(path.read_bytes())
@@ -129,12 +129,12 @@ def read_record(checkpoint: str, name: str) -> Record | None:
             for query, found in document["queries"].items()
         }
     except FileNotFoundError:
-        _refuse_strangers(checkpoint)
+        _refuse_foreign_files(checkpoint)
         return None
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise CorruptError(str(path), 0, f"not a pipeline's record: {error!r}") from error
     if version != _VERSION:
-        raise ChangedError(f"{path} is of version {version}: run it with a newer Holdfast")
+        raise ChangedError(f"{path} has version {version}: run it with a newer Holdfast")
     if owner != name:
         raise ChangedError(
             f"{checkpoint} belongs to the pipeline {owner!r}: name another checkpoint for {name!r}"
@@ -143,7 +143,7 @@ def read_record(checkpoint: str, name: str) -> Record | None:
 
 
 def read_progress(checkpoint: str, query: str) -> Progress | None:
-    """The last batch that Spark knows to be committed."""
+    """Return the last batch that Spark has committed."""
     home = query_path(checkpoint, query)
     batch = max(_numbers(home / "commits"), default=None)
     if batch is None:
@@ -159,7 +159,7 @@ def read_progress(checkpoint: str, query: str) -> Progress | None:
 
 
 def note_batch(checkpoint: str, query: str, batch: int, rows: int) -> None:
-    """Remember what Spark forgets with its process."""
+    """Store the number of rows of a batch, which Spark does not."""
     data = json.dumps({"batch": batch, "rows": rows}).encode()
     OsDisk(checkpoint).create(f"batches/{query}.json", data, replace=True)
 
@@ -184,12 +184,13 @@ def _numbers(directory: Path) -> Iterator[int]:
         yield from (int(path.name) for path in directory.iterdir() if path.name.isdecimal())
 
 
-def _refuse_strangers(checkpoint: str) -> None:
+def _refuse_foreign_files(checkpoint: str) -> None:
     found = Path(checkpoint)
     strange = {path.name for path in found.iterdir()} if found.is_dir() else set()
     if strange := strange - {"LOCK"}:
         raise ChangedError(
-            f"{checkpoint} is no pipeline's: it holds {sorted(strange)[0]}; name another checkpoint"
+            f"{checkpoint} is not the checkpoint of a pipeline: it has {sorted(strange)[0]}; "
+            "name another one"
         )
 
 
@@ -202,7 +203,7 @@ def _refuse_changes(
     before = record.queries
     changes = [change for name in after for change in _changes(name, before.get(name), after[name])]
     changes += [f"sink.{name} is new" for name in after if name in before.keys() - {*record.active}]
-    changes += [f"sink.{name} is gone" for name in record.active if name not in after]
+    changes += [f"sink.{name} was removed" for name in record.active if name not in after]
     changes = list(dict.fromkeys(changes))
     lost = [
         name
@@ -215,15 +216,15 @@ def _refuse_changes(
     if lost:
         then, now = (", ".join(found[lost[0]].sources) for found in (before, after))
         raise ChangedError(
-            f"{declared.file}: {lost[0]} now reads {now or 'nothing'}, but its progress was noted "
-            f"for {then or 'nothing'}: change it back, give the sink another name and path, or "
-            f"{start_over}"
+            f"{declared.file}: {lost[0]} now reads {now or 'nothing'}, but its progress was "
+            f"recorded for {then or 'nothing'}: change it back, give the sink another name and "
+            f"path, or {start_over}"
         )
     if changes and not accept_changes:
         raise ChangedError(
-            f"{declared.file} is not what {declared.checkpoint} was made with: "
-            f"{'; '.join(changes)}.  Change it back; or go on from here with --accept-changes, if "
-            f"what was written before may stay as it is; or {start_over}"
+            f"{declared.file} differs from the pipeline of {declared.checkpoint}: "
+            f"{'; '.join(changes)}.  Change it back; or continue with --accept-changes, if the "
+            f"rows that were written so far may stay; or {start_over}"
         )
 
 
@@ -234,7 +235,7 @@ def _changes(name: str, before: Query | None, after: Query) -> Iterator[str]:
     for key in dict.fromkeys((*before.made_of, *after.made_of)):
         then, now = before.made_of.get(key), after.made_of.get(key)
         if then != now:
-            what = "is new" if then is None else "is gone" if now is None else "has changed"
+            what = "is new" if then is None else "was removed" if now is None else "has changed"
             yield f"{key} {what}"
 
 
@@ -272,5 +273,5 @@ def _keys(table: str, values: Mapping[str, str | None]) -> dict[str, str]:
 
 
 def _words(text: str | None) -> str | None:
-    """How it is set in lines makes no difference."""
+    """Normalise white space."""
     return None if text is None else " ".join(text.split())

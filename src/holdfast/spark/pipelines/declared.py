@@ -1,7 +1,7 @@
-"""What a pipeline is, once its file has been read and checked.  The page: docs/pipelines.md
+"""A pipeline whose file was read and checked.  The page: docs/pipelines.md
 
-Sources and tables become views of their names; steps are made of them and of earlier steps; each
-sink takes one of them.  Paths are absolute here, and options are text, as Spark wants them.
+Sources and tables become views of their names.  Steps use them and earlier steps.  Each sink takes
+one view.  Paths are absolute here, and options are text, as Spark requires.
 """
 
 from collections.abc import Callable, Mapping
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 KEEPS_ROWS_APART = "dead-letters"
-"""The name of the query that collects bad rows.  No sink can be called so: it is no identifier."""
+"""The query that collects bad rows.  A sink cannot have this name: it is not an identifier."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """What is there as a whole, for rows of sources to be joined with."""
+    """Rows that are read as a whole in every batch, to join with."""
 
     name: str
     format: str
@@ -85,7 +85,7 @@ class Declared:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Something that is wrong with a file, where, and what to do about it."""
+    """A problem of a file: the key and what to do."""
 
     file: str
     key: str
@@ -96,7 +96,7 @@ class Problem:
 
 
 class InvalidError(ValueError):
-    """A pipeline that cannot be run as it is declared; it names all that is wrong."""
+    """The pipeline cannot run as declared; the message lists all problems."""
 
     def __init__(self, problems: list[Problem]) -> None:
         super().__init__("\n".join(map(str, problems)))

@@ -1,7 +1,6 @@
-"""A pipeline becomes DataFrames: every view is analysed by Spark, and every sink's fit is checked.
+"""Build the DataFrames of a pipeline.  Spark analyses every view; every sink is checked.
 
-Nothing is read here.  What is built for `validate` is what `run` runs, so that the one cannot pass
-where the other fails.
+Nothing is read here.  `validate` and `run` build the same frames, so both find the same problems.
 """
 
 import inspect
@@ -17,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from holdfast.spark import bar_sink, kv_sink
-from holdfast.spark.failures import told
+from holdfast.spark.failures import error_in
 from holdfast.spark.log_sink import choose_columns
 from holdfast.spark.pipelines.checking import nearest
 from holdfast.spark.pipelines.declared import Declared, Problem, Sink, Source, Step, Table
@@ -36,7 +35,7 @@ _RAW = "_source_"  # before the name of a source: its rows as they come; no view
 
 @dataclass(frozen=True, slots=True)
 class Frames:
-    """The views by name, and the bad rows of all sources together, if any can have some."""
+    """The views by name, and the bad rows of all sources, if they can have any."""
 
     views: dict[str, DataFrame]
     bad: DataFrame | None
@@ -52,7 +51,7 @@ class Lineage:
 
 
 def build(spark: SparkSession, declared: Declared) -> Frames:
-    """In a session of its own, so that its views meet no others of the same name."""
+    """Build the frames in a new session, so that no other view has the same name."""
     own = spark.newSession()
     register(own)
     frames = Frames({}, None, [])
@@ -77,7 +76,7 @@ def build(spark: SparkSession, declared: Declared) -> Frames:
 
 
 def lineage(frame: DataFrame) -> Lineage:
-    """From the analysed plan, which is in the order in which Spark counts sources."""
+    """Find the sources in the analysed plan, which has them in the order of Spark's offsets."""
     sources: list[str] = []
     views: set[str] = set()
 
@@ -126,7 +125,7 @@ def _show(
 
 
 def _check(frames: Frames, declared: Declared, sink: Sink) -> None:
-    """Whether the sink takes these columns, and the query can be run in this mode."""
+    """Check that the sink takes these columns and that the query can run in this mode."""
     frame = frames.views[sink.view]
     if not frame.isStreaming:
         what = f"name what reads a source: {sink.view} is the same in every batch"
@@ -135,8 +134,8 @@ def _check(frames: Frames, declared: Declared, sink: Sink) -> None:
     with _problems(frames, declared, f"sink.{sink.name}.from"):
         if set(lineage(frame).sources) - {source.name for source in declared.sources}:
             raise ValueError(
-                f"{sink.view} reads a stream that is no source: declare it, so that its progress "
-                "is known"
+                f"{sink.view} reads a stream that is not declared: declare it as a source, so that "
+                "its progress is known"
             )
     if sink.format in _FITS:
         with _problems(frames, declared, f"sink.{sink.name}"):
@@ -152,30 +151,30 @@ def _check(frames: Frames, declared: Declared, sink: Sink) -> None:
 def _problems(
     frames: Frames, declared: Declared, key: str, later: Collection[str] = ()
 ) -> Iterator[None]:
-    """What fails inside is noted, and the rest is looked at all the same."""
+    """Record a failure of the block as a problem, and continue."""
     try:
         yield
     except PySparkException as error:
-        what = _told(error, frames.views, later, {step.name for step in declared.steps})
+        what = _message(error, frames.views, later, {step.name for step in declared.steps})
         if what is not None:
             frames.problems.append(Problem(declared.file, key, what))
-    except (Py4JError, ConnectionError):  # the JVM is gone, whatever the file says
+    except (Py4JError, ConnectionError):  # the JVM has died
         raise
-    except Exception as error:  # a step's function is the user's: it may raise whatever it likes
+    except Exception as error:  # the function of a step is the user's, and may raise anything
         what = str(error) if isinstance(error, ValueError) else repr(error)
         frames.problems.append(Problem(declared.file, key, what))
 
 
-def _told(
+def _message(
     error: PySparkException,
     views: Collection[str],
     later: Collection[str],
     steps: Collection[str],
 ) -> str | None:
-    """Spark's first line, or what we know better.  None: what it needs is a problem already."""
+    """Return Spark's first line, or a better message.  None: the cause is a problem already."""
     line = str(error).strip().partition("\n")[0].partition(" SQLSTATE")[0]
     if error.getCondition() == "PYTHON_DATA_SOURCE_ERROR":
-        return str(told(str(error)))  # what one of ours has said, below a stack
+        return str(error_in(str(error)))
     if error.getCondition() != "TABLE_OR_VIEW_NOT_FOUND":
         return line
     missing = (error.getMessageParameters() or {}).get("relationName", "").strip("`")

@@ -1,8 +1,8 @@
-"""Payloads become columns; those that do not are kept apart, each with the reason.
+"""Parse payloads into columns; bad rows become dead letters, each with the reason.
 
-The good rows and the bad ones are exact complements, whichever query asks: a row's verdict hangs on
-its bytes alone.  A payload is good if it is UTF-8, is one JSON object or one record of CSV and
-nothing else, every value in it fits its column, and every NOT NULL column has one.
+The good rows and the bad ones are exact complements in every query: the verdict on a row depends on
+its bytes alone.  A payload is good if it is UTF-8 and exactly one JSON object or CSV record, every
+value fits its column, and every NOT NULL column has a value.
 
     good    the schema's columns; the source's other ones with an underscore: _index, _key
     bad     source, index (or sequence and key), reason, payload in base64; as JSON
@@ -34,14 +34,14 @@ class Parsed:
 
 
 def reading(source: Source) -> Source:
-    """With the options that parsing needs: no column is read that nobody wants."""
+    """Return the source with the option that reads only the columns which parsing needs."""
     if source.format == "holdfast-log" and source.parse:
         return replace(source, options={**source.options, "columns": "index,payload"})
     return source
 
 
 def parse(frame: DataFrame, source: Source) -> Parsed:
-    """Split a source's rows.  Damage in a log that is read with mode PERMISSIVE is bad as well."""
+    """Split the rows of a source.  With mode PERMISSIVE, damage of a log gives bad rows too."""
     lost = F.col(CORRUPT_COLUMN) if CORRUPT_COLUMN in frame.columns else F.lit(None)
     if source.parse is None:
         if CORRUPT_COLUMN not in frame.columns:
@@ -76,7 +76,7 @@ def _not_utf8(text: Column) -> Column:
 
 
 def _letters(bad: DataFrame, source: Source, reason: Column) -> DataFrame:
-    """Everything that is needed to mend a row and send it again."""
+    """Return dead letters: all that is needed to correct a row and send it again."""
     positions = [
         (_base64(F.col(name)) if name == "key" else F.col(name)).alias(name)
         for name in _POSITIONS
@@ -90,7 +90,7 @@ def _letters(bad: DataFrame, source: Source, reason: Column) -> DataFrame:
 
 
 def _base64(bytes: Column) -> Column:
-    """On one line: Spark breaks it as mail does."""
+    """Encode on one line: Spark breaks lines as mail does."""
     return F.replace(F.base64(bytes), F.lit("\r\n"), F.lit(""))
 
 

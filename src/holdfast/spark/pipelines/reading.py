@@ -1,6 +1,6 @@
-"""A pipeline's file, as tables: TOML, or a Python module that holds a `Pipeline`.
+"""Read the file of a pipeline as tables: TOML, or a Python module with a `Pipeline`.
 
-Both give the same tables, which `checking` judges, so that both are held to the same rules.
+Both give the same tables, which `checking` checks by the same rules.
 """
 
 import importlib
@@ -42,12 +42,12 @@ class Pipeline:
         self._add("table", name, keys)
 
     def step(self, function: Function) -> Function:
-        """Make a step of a function, with its name."""
+        """Declare a function as a step, with its name."""
         self._add("step", function.__name__, {"function": function})
         return function
 
     def sql(self, name: str, sql: str, **keys: Any) -> None:
-        """Make a step of a query."""
+        """Declare a query as a step."""
         self._add("step", name, {"sql": sql, **keys})
 
     def sink(self, name: str, *, view: str, **keys: Any) -> None:
@@ -56,12 +56,12 @@ class Pipeline:
     def _add(self, kind: str, name: str, keys: Mapping[str, Any]) -> None:
         tables = self.tables.setdefault(kind, {})
         if name in tables:
-            raise ValueError(f"name the {kind} otherwise: there is a {name!r} already")
+            raise ValueError(f"use another name for the {kind}: there is a {name!r} already")
         tables[name] = dict(keys)
 
 
 def read_tables(path: str | Path) -> dict[str, Any]:
-    """The tables of a file.  InvalidError if it cannot be read as what its name says it is."""
+    """Return the tables of a file.  InvalidError if it is not valid TOML or Python."""
     file = Path(path)
     if file.suffix not in (".toml", ".py"):
         raise _invalid(file, "name it .toml or .py: a pipeline is TOML or a Python module")
@@ -70,7 +70,7 @@ def read_tables(path: str | Path) -> dict[str, Any]:
     except FileNotFoundError as error:
         new = file.with_suffix(".toml")
         raise FileNotFoundError(
-            f"there is no {file}; `holdfast pipeline init {new}` writes one"
+            f"{file} does not exist; `holdfast pipeline init {new}` writes one"
         ) from error
     if file.suffix == ".py":
         return _from_python(file)
@@ -81,9 +81,9 @@ def read_tables(path: str | Path) -> dict[str, Any]:
 
 
 def find_function(path: str | Path, reference: str) -> Callable[..., Any]:
-    """`module:name`, where the module is a file beside the pipeline's, or can be imported.
+    """Return the function `module:name`; the module is a file beside the pipeline's, or installed.
 
-    ValueError says what is wrong with the reference.
+    ValueError if the reference is not valid.
     """
     name, _, attribute = reference.partition(":")
     beside = Path(path).parent / f"{name.replace('.', '/')}.py"
@@ -98,11 +98,11 @@ def find_function(path: str | Path, reference: str) -> Callable[..., Any]:
 
 
 def load(file: Path) -> ModuleType:
-    """Run a file as a module.  What it holds travels to workers by value: they cannot import it."""
+    """Run a file as a module.  Its functions are pickled by value: workers cannot import it."""
     name = f"holdfast_pipeline_{file.stem}"
     spec = importlib.util.spec_from_file_location(name, file)
     if spec is None or spec.loader is None:
-        raise ImportError(f"{file} is no Python module")
+        raise ImportError(f"cannot load {file} as a Python module")
     module = importlib.util.module_from_spec(spec)
     before = sys.modules.get(name)
     sys.modules[name] = module
@@ -125,7 +125,7 @@ def _from_python(file: Path) -> dict[str, Any]:
         raise _invalid(file, f"the module fails: {error!r}") from error
     found = [value for value in vars(module).values() if isinstance(value, Pipeline)]
     if len(found) != 1:
-        raise _invalid(file, f"hold one Pipeline in a variable of the module, not {len(found)}")
+        raise _invalid(file, f"the module needs one variable with a Pipeline, not {len(found)}")
     return found[0].tables
 
 

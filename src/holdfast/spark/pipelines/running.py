@@ -1,11 +1,11 @@
 """Run a pipeline: one streaming query for each sink, and one for the bad rows.
 
-Each query has a checkpoint of its own, so each sink gets every row exactly once by itself: ours
-know a batch by the query's id and its number, Spark's files by the number in their own log.  See
-docs/decisions/0007.  If one query cannot go on, all are stopped, and what stopped it is raised.
+Each query has its own checkpoint, so each sink gets every row exactly once.  Holdfast's sinks
+identify a batch by the query's id and its number; Spark's Parquet sink uses the number in its own
+log.  See docs/decisions/0007.  If one query fails, all are stopped, and its error is raised.
 
-A query whose Python process was lost, as happens where memory or time is short, is started again:
-its tasks Spark would repeat by itself, but not the process that plans them.
+If the Python process of a query dies, the query is started again.  Spark retries tasks, but not the
+process that plans them.
 """
 
 import json
@@ -21,7 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from holdfast.errors import CorruptError
-from holdfast.spark.failures import FAILURES, told
+from holdfast.spark.failures import FAILURES, error_in
 from holdfast.spark.pipelines import checkpoint
 from holdfast.spark.pipelines.declared import (
     KEEPS_ROWS_APART,
@@ -42,7 +42,7 @@ _LOST_PROCESS = ("Python worker failed to connect back", "Python worker exited u
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """A batch that a sink has taken."""
+    """A batch that a sink has committed."""
 
     sink: str
     batch: int
@@ -80,7 +80,7 @@ class _Flow:
 class _Running:
     flow: _Flow
     query: StreamingQuery
-    batch: int = -1  # the last that was told of
+    batch: int = -1  # the last one that was reported
     restarts: int = 0
 
 
@@ -92,10 +92,10 @@ def run(
     accept_changes: bool = False,
     on_batch: Callable[[Batch], None] = lambda batch: None,
 ) -> RunReport:
-    """Run until all that is there now has been written; a continuous one until it is stopped.
+    """Run until all current rows are written; a continuous pipeline runs until it is stopped.
 
-    `on_batch` is told of every batch.  InvalidError if the pipeline cannot be run as declared,
-    ChangedError if it is not what the checkpoint was made with; else what stopped a query.
+    `on_batch` is called for every batch.  InvalidError if the pipeline cannot run as declared,
+    ChangedError if the checkpoint was created by a different one; else what stopped a query.
     """
     with checkpoint.owned(declared.checkpoint):
         frames = build(spark, declared)
@@ -111,9 +111,9 @@ def run(
                 while _look(running, declared, trigger, report, on_batch):
                     time.sleep(POLL_SECONDS)
         except KeyboardInterrupt:
-            if trigger.kind != "continuous":  # which has no other end
+            if trigger.kind != "continuous":  # which ends in no other way
                 raise
-        for counts in (report.batches, report.rows):  # in the order of the file, not of the race
+        for counts in (report.batches, report.rows):  # in the order of the file
             ordered = {flow.name: counts[flow.name] for flow in flows if flow.name in counts}
             counts.clear()
             counts.update(ordered)
@@ -147,7 +147,7 @@ def _flows(declared: Declared, frames: Frames) -> tuple[list[_Flow], dict[str, c
 
 @contextmanager
 def _running(declared: Declared, flows: list[_Flow], trigger: Trigger) -> Iterator[list[_Running]]:
-    """All queries, which end with the block, however it ends."""
+    """Run all queries until the block ends."""
     running: list[_Running] = []
     modules = {step.function.__module__ for step in declared.steps if step.function}
     for name in modules:
@@ -180,8 +180,8 @@ def _start(declared: Declared, flow: _Flow, trigger: Trigger) -> StreamingQuery:
 
 
 def _let_begin(query: StreamingQuery) -> None:
-    """Wait until it knows its offsets.  Each query starts a Python process for that, which has ten
-    seconds to connect; many at once would not make it where there are few cores."""
+    """Wait until a query knows its offsets.  For that it starts a Python process, which has ten
+    seconds to connect; on few cores, many at once would time out."""
     deadline = time.monotonic() + BEGIN_SECONDS_MAX
     while query.isActive and query.lastProgress is None and time.monotonic() < deadline:
         if query.status["isDataAvailable"]:
@@ -190,8 +190,8 @@ def _let_begin(query: StreamingQuery) -> None:
 
 
 def _updating(flow: _Flow, home: Path) -> Callable[[DataFrame, int], None]:
-    """Spark streams to Python sinks in append mode alone.  So batches are written one by one, each
-    as the transaction that the stream would have made of it."""
+    """Return a function that writes one batch as the transaction of the stream.  Spark itself
+    streams to Python sinks only in append mode."""
 
     def write(rows: DataFrame, batch: int) -> None:
         query = json.loads((home / "metadata").read_bytes())["id"]
@@ -209,7 +209,7 @@ def _look(
     report: RunReport,
     on_batch: Callable[[Batch], None],
 ) -> bool:
-    """Tell what is new; raise what has stopped a query.  False once all have ended."""
+    """Report new batches; raise the error of a failed query.  False when all have ended."""
     active = [one.query.isActive for one in running]  # first, so that the last batch is seen
     for one in running:
         name = one.flow.name
@@ -233,24 +233,24 @@ def _look(
 
 
 def _batches(one: _Running, declared: Declared) -> Iterator[Batch]:
-    """Those that have ended since.  Spark remembers a hundred, more than end between two looks."""
+    """Yield the batches that have ended since the last call.  Spark remembers a hundred."""
     flow, last = one.flow, one.query.lastProgress
     if last is None or last.batchId <= one.batch:  # cheaper to ask than a hundred
         return
     for progress in one.query.recentProgress:
-        told = json.loads(progress.json)
-        if told["batchId"] <= one.batch or "addBatch" not in told["durationMs"]:
-            continue  # nothing was written: it only looked for news
+        known = json.loads(progress.json)
+        if known["batchId"] <= one.batch or "addBatch" not in known["durationMs"]:
+            continue  # nothing was written: there were no new rows
         lag = {
             name: lag_of(declared.source(name), source["endOffset"], source["latestOffset"])
-            for name, source in zip(flow.sources, told["sources"], strict=True)
+            for name, source in zip(flow.sources, known["sources"], strict=True)
         }
         found = checkpoint.read_progress(declared.checkpoint, flow.name)
         yield Batch(
             flow.name,
-            told["batchId"],
-            told["numInputRows"],
-            told["processedRowsPerSecond"],
+            known["batchId"],
+            known["numInputRows"],
+            known["processedRowsPerSecond"],
             lag,
             found.committed_ms if found else 0,
         )
@@ -258,14 +258,13 @@ def _batches(one: _Running, declared: Declared) -> Iterator[Batch]:
 
 @contextmanager
 def _blamed(flow: _Flow) -> Iterator[None]:
-    """Spark's errors become ours, and name the query that they stopped."""
+    """Translate Spark's errors, and name the query that they stopped."""
     try:
         yield
     except FAILURES as error:
         where = f"sink.{flow.name}" if flow.name != KEEPS_ROWS_APART else "dead_letter"
-        ours = told(str(error))
-        if isinstance(ours, CorruptError):
-            raise CorruptError(
-                ours.where, ours.offset, f"{ours.why}; it stopped {where}"
-            ) from error
-        raise type(ours)(f"{where}: {ours}") from error
+        found = error_in(str(error))
+        if isinstance(found, CorruptError):
+            why = f"{found.why}; it stopped {where}"
+            raise CorruptError(found.where, found.offset, why) from error
+        raise type(found)(f"{where}: {found}") from error

@@ -1,6 +1,6 @@
-"""How far a pipeline has come, read from its checkpoint and its stores; Spark is not needed.
+"""The progress of a pipeline, read from its checkpoint and stores, without Spark.
 
-It may be asked beside a pipeline that runs.
+The pipeline may be running.
 """
 
 import json
@@ -10,16 +10,17 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from holdfast.disk import OsDisk
+from holdfast.doors import read_log
 from holdfast.errors import CorruptError, HoldfastError
-from holdfast.reports import find_owner, open_guest
 from holdfast.spark.pipelines import checkpoint
 from holdfast.spark.pipelines.declared import KEEPS_ROWS_APART, Declared
 from holdfast.spark.pipelines.positions import COUNTS, lag_of, newest_of
+from holdfast.verdicts import find_owner
 
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """How much of a source a sink has not taken yet; None where the source does not say."""
+    """How much of a source a sink has not read yet; None if it is unknown."""
 
     source: str
     behind: int | None
@@ -33,7 +34,7 @@ class SinkStatus:
     path: str
     batch: int | None  # the last one that is committed
     committed_ms: int | None
-    rows_read: int | None  # by that batch, if its run lived to note it
+    rows_read: int | None  # by that batch; None if its run was killed before it stored this
     rows: int | None  # that it holds now, where that is known without reading them
     lags: tuple[Lag, ...]
 
@@ -48,7 +49,10 @@ class Status:
 
 
 def status(declared: Declared) -> Status:
-    """ChangedError if the checkpoint is another pipeline's, CorruptError if it cannot be read."""
+    """Return the progress of a pipeline.
+
+    ChangedError if the checkpoint belongs to another pipeline, CorruptError if it is damaged.
+    """
     record = checkpoint.read_record(declared.checkpoint, declared.name)
     owner = find_owner(OsDisk(declared.checkpoint))
     places = {sink.name: (sink.format, sink.path) for sink in declared.sinks}
@@ -77,10 +81,10 @@ def status(declared: Declared) -> Status:
 
 
 def rows_in(format: str, path: str) -> int | None:
-    """How many rows a sink holds, if it can tell; none if it is not there yet."""
+    """Return the number of rows in a sink; 0 if it does not exist, None if it is unknown."""
     if format == "holdfast-log":
         try:
-            with closing(open_guest(path)) as guest:
+            with closing(read_log(path)) as guest:
                 return guest.last_index - guest.first_index + 1
         except CorruptError:
             raise
@@ -104,19 +108,19 @@ def _lags(
 
 
 def _parquet_rows(directory: Path) -> int:
-    """Those of the files that Spark has committed: a killed batch leaves others beside them."""
+    """Count the rows of committed files: a killed batch leaves others beside them."""
     import pyarrow.parquet as pq
 
     return sum(pq.read_metadata(path).num_rows for path in committed_files(directory))
 
 
 def committed_files(directory: Path) -> list[Path]:
-    """The files of a Parquet sink that count, from the log that Spark keeps of them."""
+    """Return the committed files of a Parquet sink, from the log that Spark keeps."""
     log = directory / "_spark_metadata"
     if not log.is_dir():
         return []
     batches = {_batch(path): path for path in log.iterdir() if path.name[0].isdigit()}
-    # A compacted one holds all before it.
+    # A compacted one holds all earlier ones.
     first = max((batch for batch, path in batches.items() if path.suffix), default=0)
     lines = [
         line

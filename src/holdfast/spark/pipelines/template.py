@@ -1,16 +1,16 @@
-"""What `holdfast pipeline init` writes: a pipeline that runs, and tells what else it could be."""
+"""The example that `holdfast pipeline init` creates: a pipeline that runs, with comments."""
 
 from pathlib import Path
 
 from holdfast.disk import OsDisk
 
 PIPELINE = '''\
-# A pipeline: sources, steps, sinks.  `holdfast pipeline validate FILE` says what is wrong with it,
+# A pipeline: sources, steps, sinks.  `holdfast pipeline validate FILE` lists its problems,
 # `holdfast pipeline run FILE` runs it.  Paths are relative to this file.
 
 name = "{name}"
-checkpoint = "state/{name}"     # how far it has come; it belongs to this pipeline alone
-trigger = "available-now"       # all there is, then stop; or "once", or "every 5s"
+checkpoint = "state/{name}"     # its progress; for this pipeline only
+trigger = "available-now"       # all current rows, then stop; or "once", or "every 5s"
 
 # A source becomes a view of its name.  Formats: holdfast-log, holdfast-kv, parquet, text...
 [source.readings]
@@ -21,10 +21,8 @@ schema = "room STRING NOT NULL, at TIMESTAMP, celsius DOUBLE"
 # watermark = "at 5 minutes"    # how late a row may be, for windows and joins
 # options = {{ maxFilesPerTrigger = 10 }}
 
-# A table is there as a whole, to join with.  Formats: holdfast-bars, holdfast-kv, parquet...
-# [table.names]
-# format = "parquet"
-# path = "names"
+# All rows of a table are there in every batch, to join with.  Formats: holdfast-bars, holdfast-kv,
+# parquet... [table.names] format = "parquet" path = "names"
 
 # A step is SQL over sources, tables and earlier steps, or a function: function = "module:name".
 [step.warm]
@@ -56,9 +54,9 @@ SAMPLE = b"""\
 
 
 def write_template(path: str | Path) -> list[str]:
-    """Write the pipeline, and something for it to read; return what was made.
+    """Write the pipeline, and rows for it to read; return the paths that were created.
 
-    FileExistsError if there is a file of that name; an inbox that is there is left as it is.
+    FileExistsError if there is a file of that name; an existing inbox is not changed.
     """
     file = Path(path).absolute()
     if file.suffix != ".toml":

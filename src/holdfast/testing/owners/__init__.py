@@ -1,1 +1,1 @@
-"""One owner, tried with real processes: the contract, its scenarios and the stores."""
+"""One owner, tested with real processes: the contract, its scenarios and the stores."""

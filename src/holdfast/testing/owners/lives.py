@@ -1,4 +1,4 @@
-"""Owners that are forked, moved, interrupted and robbed of their lock: one scenario a process.
+"""Owners that are forked, moved, interrupted, or lose their lock: one process per scenario.
 
     python -m holdfast.testing.owners.lives KIND SCENARIO PATH
 
@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from holdfast.errors import HoldfastError
-from holdfast.testing.owners import forks, places, signals
+from holdfast.testing.owners import forks, places, signals, volumes
 from holdfast.testing.owners.stores import KINDS, OwnedStore
 from holdfast.testing.owners.tools import LIMIT_S
 
@@ -23,7 +23,7 @@ Scenario = Callable[[OwnedStore, Path], None]
 
 
 def knock(kind: OwnedStore, path: Path) -> None:
-    """Try to become the owner, and say how it went."""
+    """Try to become the owner, and print the result."""
     try:
         kind.open(path).close()
     except HoldfastError as error:
@@ -41,27 +41,39 @@ def hold(kind: OwnedStore, path: Path) -> None:
     store.close()
 
 
-SCENARIOS: dict[str, Scenario] = {
-    scenario.__name__: scenario
-    for scenario in (
-        knock,
-        hold,
-        forks.a_forked_child_is_refused,
-        forks.a_child_reads_as_a_guest_and_owns_what_is_free,
-        forks.forks_among_writing_threads,
-        forks.a_child_that_outlives_its_parent_keeps_no_lock,
-        forks.multiprocessing_in_every_way,
-        forks.a_program_with_our_descriptors_keeps_no_lock,
-        places.a_second_owner_is_refused_until_the_first_is_gone,
-        places.the_directory_is_moved,
-        places.the_lock_is_removed,
-        places.the_lock_is_replaced,
-        places.the_directory_is_removed,
-        signals.a_signal_handler_writes,
-        signals.ctrl_c_at_any_moment,
-        places.something_else_in_the_place_of_each_file,
-        places.a_file_system_that_becomes_read_only,
-    )
+def _by_name(*scenarios: Scenario) -> dict[str, Scenario]:
+    return {scenario.__name__: scenario for scenario in scenarios}
+
+
+EVERYWHERE = _by_name(  # on a bucket too
+    forks.a_forked_child_is_refused,
+    forks.a_child_reads_as_a_guest_and_owns_what_is_free,
+    forks.forks_among_writing_threads,
+    forks.a_child_that_outlives_its_parent_keeps_no_lock,
+    forks.multiprocessing_in_every_way,
+    forks.a_program_with_our_descriptors_keeps_no_lock,
+    signals.ctrl_c_at_any_moment,
+)
+IN_DIRECTORIES = _by_name(
+    places.a_second_owner_is_refused_until_the_first_is_gone,
+    places.the_directory_is_moved,
+    places.the_lock_is_removed,
+    places.the_lock_is_replaced,
+    places.the_directory_is_removed,
+    signals.a_signal_handler_writes,
+    places.something_else_in_the_place_of_each_file,
+)
+ON_VOLUMES = _by_name(  # on a bucket too
+    volumes.readers_where_nothing_can_be_written,
+    volumes.a_full_disk,
+)
+ON_OWNED_VOLUMES = _by_name(volumes.a_file_system_that_becomes_read_only)
+SCENARIOS = {
+    **_by_name(knock, hold),
+    **EVERYWHERE,
+    **IN_DIRECTORIES,
+    **ON_VOLUMES,
+    **ON_OWNED_VOLUMES,
 }
 
 
@@ -71,7 +83,7 @@ def main() -> None:
     parser.add_argument("scenario", choices=SCENARIOS)
     parser.add_argument("path", type=Path)
     options = parser.parse_args()
-    faulthandler.dump_traceback_later(2 * LIMIT_S, exit=True)  # a deadlock says where it is
+    faulthandler.dump_traceback_later(2 * LIMIT_S, exit=True)  # a deadlock prints its stack
     SCENARIOS[options.scenario](KINDS[options.kind](), options.path.absolute())
     sys.stdout.flush()
     os._exit(0)  # a plain end would be exit code 130 if an extension ever saw a KeyboardInterrupt

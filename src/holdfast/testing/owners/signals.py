@@ -1,4 +1,4 @@
-"""Owners that signals interrupt: a handler that writes, and Ctrl-C at any moment."""
+"""Owners that signals interrupt: a handler that writes, and Ctrl-C at any time."""
 
 import os
 import signal
@@ -20,7 +20,9 @@ INTERRUPTS, REENTRIES = 40, 3
 
 
 def a_signal_handler_writes(kind: OwnedStore, path: Path) -> None:
-    """It may interrupt a write of the same thread: then it is refused, and nothing waits."""
+    """Write in a signal handler: if it interrupts a write of the same thread, it is refused at
+    once.
+    """
     store, numbers, written, refused = kind.open(path), count(1), list[int](), list[str]()
 
     def handler(*_: object) -> None:
@@ -54,7 +56,7 @@ def a_signal_handler_writes(kind: OwnedStore, path: Path) -> None:
 
 
 class CtrlC:
-    """Comes once, some time after a step has begun, if the step is not over before."""
+    """One Ctrl-C, some time after a step has started, if the step has not ended."""
 
     def __init__(self) -> None:
         self.hits = 0
@@ -109,8 +111,9 @@ class _Beside:
 def _work(
     kind: OwnedStore, store: Any, numbers: "count[int]", tried: set[int], written: set[int]
 ) -> None:
-    """A function of its own: since 3.12 an interruption where a loop turns may miss the `with` that
-    the loop is in.  It ends by itself, because a finalizer may swallow the interruption."""
+    """Work in a separate function: since 3.12 an interruption at the turn of a loop may miss the
+    `with` around the loop.  It ends without an interruption, because a finalizer may swallow it.
+    """
     for number in islice(numbers, 100):
         tried.add(number)
         kind.write(store, number, number + 10**6)
@@ -122,7 +125,7 @@ def _work(
 
 
 def ctrl_c_at_any_moment(kind: OwnedStore, path: Path) -> None:
-    """In open, write, change, scan and close: no deadlock, no lock kept, nothing lost."""
+    """Interrupt open, write, change, scan and close: no deadlock, no lock kept, no entry lost."""
     random, numbers = Random(13), count(1)
     written: set[int] = set()
     tried: set[int] = set()

@@ -1,10 +1,12 @@
 """What the scenarios of the owner contract share: forks that end in time, other processes."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from holdfast.testing.owners.stores import OwnedStore
@@ -12,12 +14,15 @@ from holdfast.testing.owners.stores import OwnedStore
 LIMIT_S = 60
 
 
-def must_raise(kind: type[BaseException], call: Callable[[], object]) -> BaseException:
+Errors = type[BaseException] | tuple[type[BaseException], ...]
+
+
+def must_raise(kind: Errors, call: Callable[[], object]) -> BaseException:
     try:
         answer = call()
     except kind as error:
         return error
-    raise AssertionError(f"{kind.__name__} was not raised; it returned {answer!r}")
+    raise AssertionError(f"{kind} was not raised; it returned {answer!r}")
 
 
 def in_fork(step: Callable[[], object]) -> None:
@@ -43,8 +48,24 @@ def compare(kind: OwnedStore, path: Path, wanted: list[int]) -> None:
     assert found == wanted, f"{found} instead of {wanted}"
 
 
+def copy_as_killed(source: Path, target: Path) -> None:
+    """Copy a store as a kill would leave it: no background thread changed a file meanwhile."""
+    for _ in range(1000):
+        with suppress(FileNotFoundError, shutil.Error):  # a file was removed
+            shutil.copytree(source, target)
+            if _bytes_of(source) == _bytes_of(target):
+                return
+        shutil.rmtree(target)
+    raise AssertionError(f"{source} does not settle")
+
+
+def _bytes_of(directory: Path) -> dict[Path, bytes]:
+    files = [path for path in directory.rglob("*") if path.is_file()]
+    return {path.relative_to(directory): path.read_bytes() for path in files}
+
+
 def elsewhere(kind: OwnedStore, path: Path, scenario: str) -> subprocess.Popen[str]:
-    """Another process of this module."""
+    """Start another process of this module."""
     command = [
         sys.executable,
         "-m",
@@ -57,7 +78,7 @@ def elsewhere(kind: OwnedStore, path: Path, scenario: str) -> subprocess.Popen[s
 
 
 def must_refuse_a_second_owner(kind: OwnedStore, path: Path) -> None:
-    """Tried by another process: locks of one process's own would tell nothing."""
+    """Check that another process cannot become the owner."""
     with elsewhere(kind, path, "knock") as other:
         answer, _ = other.communicate(timeout=LIMIT_S)
     assert answer.startswith("LockedError"), answer
